@@ -1,0 +1,1 @@
+"""One module per framework, each offering `make(workload, seed) -> step`: see workloads.py."""

@@ -1,0 +1,55 @@
+"""minigrad eager, written as a user of the library writes it."""
+
+import minigrad.nn.functional as F
+import numpy as np
+
+import minigrad as mg
+from benchmarks import workloads
+from benchmarks.workloads import Step
+
+
+def train_mlp(workload: str, seed: int) -> Step:
+    """Three dense layers, cross-entropy, Adam."""
+    arrays, images, labels = workloads.data(workload, seed)
+    transposed = [np.ascontiguousarray(arrays[f"w{n}"].T) for n in range(3)]  # (out, in)
+    weights = [mg.tensor(w, requires_grad=True) for w in transposed]
+    biases = [mg.tensor(arrays[f"b{n}"], requires_grad=True) for n in range(3)]
+    x, target = mg.tensor(images), mg.tensor(labels)
+    optimiser = mg.optim.Adam([*weights, *biases], lr=workloads.ADAM_LR)
+
+    def step():
+        optimiser.zero_grad()
+        h = F.relu(F.linear(x, weights[0], biases[0]))
+        h = F.relu(F.linear(h, weights[1], biases[1]))
+        loss = F.cross_entropy(F.linear(h, weights[2], biases[2]), target)
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def tiny(workload: str, seed: int) -> Step:
+    """Multiply, add, relu, subtract, over and over."""
+    a0, x = (mg.tensor(array, requires_grad=True) for array in workloads.data(workload, seed))
+
+    def step():
+        a0.grad = x.grad = None
+        a, b = a0, x
+        for _ in range(workloads.H_ROUNDS):
+            c = a * b + x
+            b = mg.relu(c)
+            a = c - b
+        loss = (a + b).sum()
+        loss.backward()
+        return loss.item()
+
+    return step
+
+
+BUILDERS = {"a": train_mlp, "b": train_mlp, "h": tiny}
+
+
+def make(workload: str, seed: int) -> Step:
+    """The step of a workload."""
+    return workloads.build(BUILDERS, workload, seed)

@@ -1,0 +1,1 @@
+"""What peers are made of; these are no peers themselves."""

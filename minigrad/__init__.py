@@ -1,0 +1,28 @@
+"""minigrad: a small define-by-run engine with PyTorch's names.  The files, in reading order: README.md in this folder."""
+from minigrad import methods, autograd, dtype as _dtype  # noqa: F401, I001
+from minigrad.aval import Aval
+from minigrad.autograd import enable_grad, no_grad, observe, set_grad_enabled
+from minigrad.create import (
+    Generator, arange, as_tensor, empty, empty_like, eye, from_numpy, full, full_like, get_rng_state, inf, linspace, manual_seed, nan,
+    ones, ones_like, pi, rand, rand_like, randint, randn, randn_like, randperm, set_rng_state, tensor, zeros, zeros_like,
+)
+from minigrad.device import Device, cuda_is_available, device
+from minigrad.dtype import (
+    bool_, double, float16, float32, float64, get_default_dtype, half, int8, int16, int32, int64, long, set_default_dtype, uint8,
+)
+from minigrad.function import Function
+from minigrad.ops import derived as _derived
+
+globals().update(_derived("functional"))               # add, exp, relu, …: every elementwise op under its own name
+
+from minigrad.ops.fused import log_softmax, logsumexp, softmax
+from minigrad.ops.index import gather
+from minigrad.ops.matmul import matmul
+from minigrad.ops.reduce_functions import all, amax, amin, any, argmax, argmin, max, mean, min, sum, var
+from minigrad.ops.shape import cat, clone, stack
+from minigrad.ops.views import flatten, permute, reshape, squeeze, t, transpose, unsqueeze
+from minigrad.methods import clamp, norm, pow, where
+from minigrad.tensor import Node, Tensor, is_grad_enabled
+
+autograd.Function = Function
+bool = bool_

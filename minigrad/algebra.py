@@ -1,0 +1,261 @@
+"""The algebra `o`: what an op's `forward` and gradient rules may say, as one object per (device, dtype).
+
+A rule is written once, with Python operators and these names, and is read on raw arrays (here), on Tensors
+(`ops/traced.py`: second derivatives, observers) and on symbols (`ops/symbols.py`: generated source).  `zero`, `one` and
+`lit(v)` are typed 0-d arrays: a bare Python number costs 250 ns more per use and would compute in float64 on symbols.
+After `device.py`, before `tensor.py`.
+"""
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+
+import numpy as np
+
+from minigrad.device import CPU, META, Device, backend_of, device_of
+from minigrad.dtype import float32, is_float
+
+UFUNCS = {
+    "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin",
+    "cos": "cos", "abs": "absolute", "sign": "sign", "floor": "floor", "maximum": "maximum", "minimum": "minimum",
+    "isnan": "isnan", "logical_not": "logical_not",
+}
+
+
+class Arrays:
+    """Raw arrays of one device and one dtype."""
+
+    eager = True
+
+    def __init__(self, device: Device, dtype: np.dtype) -> None:
+        self.device, self.dtype, self.backend = device, dtype, backend_of(device)
+        self.floating = is_float(dtype)
+        self.fast = self.floating and device is CPU             # the flattened doors may be used
+        self.xp = xp = self.backend.xp()
+        self._drawn = np.float64 if dtype == np.float64 else np.float32
+        self.lit = cache(lambda v: self.upload(np.array(v, dtype)))
+        self.zero, self.one = self.lit(0), self.lit(1)
+        for name, ufunc in UFUNCS.items():
+            setattr(self, name, getattr(xp, ufunc))
+        self.where = xp.where
+
+    def __repr__(self) -> str:
+        return f"{self.device}/{self.dtype}"
+
+    # -- moving and making
+    def upload(self, host: np.ndarray):
+        """A host array as a new array of this device; on the host itself, the same array."""
+        return host if self.device is CPU else self.backend.put(self.device.index, host)
+
+    def host(self, x) -> np.ndarray:
+        """Values on the host: the array itself where it lives there, else a counted copy."""
+        return x if self.device is CPU else self.backend.get(x)
+
+    def storage(self, x):
+        return self.backend.storage(x)
+
+    def full(self, shape, value):
+        out = self.backend.empty(self.device.index, shape, self.dtype)
+        out[...] = value
+        return out
+
+    def copy(self, x):
+        """The values of `x` in new memory, laid out as they lie."""
+        return x.copy() if self.device is not CPU else x.copy(order="K")
+
+    def dense_copy(self, x):
+        """The values of `x` in new memory, row-major."""
+        return x.copy()
+
+    def arange(self, n: int):
+        """0 … n-1 as int64 on this device."""
+        return algebra(self.device, np.dtype(np.int64)).upload(np.arange(n))
+
+    def cast(self, x, dtype: np.dtype):
+        return x.astype(dtype)
+
+    # -- arithmetic
+    def add_(self, y, b):
+        """y + b where `y` is a fresh buffer of ours: overwritten when it has room for the result."""
+        if y.__class__ is np.ndarray and y.ndim >= b.ndim:
+            return np.add(y, b, out=y)
+        return y + b
+
+    def sum(self, x, axis=None, keepdims=False):
+        return self.xp.add.reduce(x, axis, None, None, keepdims) if self.device is CPU else x.sum(axis, keepdims=keepdims)
+
+    def prod(self, x, axis=None, keepdims=False):
+        return x.prod(axis, keepdims=keepdims)
+
+    def max(self, x, axis=None, keepdims=False):
+        return x.max(axis, keepdims=keepdims)
+
+    def min(self, x, axis=None, keepdims=False):
+        return x.min(axis, keepdims=keepdims)
+
+    def argmax(self, x, axis=None, keepdims=False):
+        return self.xp.argmax(x, axis, keepdims=keepdims)
+
+    def argmin(self, x, axis=None, keepdims=False):
+        return self.xp.argmin(x, axis, keepdims=keepdims)
+
+    def matmul(self, a, b):
+        return a @ b
+
+    # -- shapes: views wherever NumPy gives one
+    def reshape(self, x, shape):
+        return x.reshape(shape)
+
+    def transpose(self, x, axes):
+        return x.transpose(axes)
+
+    def mT(self, x):
+        return x.swapaxes(-1, -2)
+
+    def broadcast_to(self, x, shape):
+        return self.xp.broadcast_to(x, shape)
+
+    def cut(self, x, key):
+        """Basic indexing: `key` holds integers, slices, None and Ellipsis."""
+        return x[key]
+
+    def windows(self, x, kernel, stride, dilation):
+        """(…, H, W) as (…, OH, OW, KH, KW): a view of every window."""
+        span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation))
+        n = len(kernel)
+        axes = tuple(range(x.ndim - n, x.ndim))
+        view = self.xp.lib.stride_tricks.sliding_window_view(x, span, axes)
+        return view[(..., *(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))]
+
+    def fold(self, w, shape, stride, dilation):
+        """The adjoint of `windows`: every window added back to its place in an array of `shape`."""
+        out = algebra(self.device, w.dtype).full(shape, 0)
+        n = len(stride)
+        steps, kernel = w.shape[-2 * n:-n], w.shape[-n:]
+        for at in np.ndindex(*kernel):
+            place = tuple(slice(a * d, a * d + s * (m - 1) + 1, s) for a, d, s, m in zip(at, dilation, stride, steps))
+            out[(..., *place)] += w[(..., *at)]
+        return out
+
+    def pad(self, x, widths, value=0.0):
+        return self.xp.pad(x, widths, constant_values=value)
+
+    def cat(self, xs, axis):
+        return self.xp.concatenate(xs, axis)
+
+    def place(self, g, key, shape):
+        """The adjoint of `cut`: `g` at `key` in zeros of `shape`."""
+        out = algebra(self.device, g.dtype).full(shape, 0)
+        out[key] = g
+        return out
+
+    def put(self, x, key, value):
+        """A copy of `x` with `value` at a basic `key`."""
+        out = self.copy(x)
+        out[key] = value
+        return out
+
+    # -- by index: `pattern` is a key with HOLE where an array of `index` goes
+    def at(self, x, pattern, index):
+        return x[filled(pattern, index)]
+
+    def add_at(self, g, pattern, index, shape):
+        """The adjoint of `at`: repeated places are counted as often as they occur."""
+        out = algebra(self.device, g.dtype).full(shape, 0)
+        self.xp.add.at(out, filled(pattern, index), g)
+        return out
+
+    def put_at(self, x, pattern, index, value):
+        """A copy of `x` with `value` there."""
+        out = self.copy(x)
+        out[filled(pattern, index)] = value
+        return out
+
+    def take_along(self, x, index, axis):
+        rows = x.ndim == 2 and axis in (-1, 1) and self.device is CPU     # the commonest case, three times as fast
+        return x[np.arange(len(x))[:, None], index] if rows else self.xp.take_along_axis(x, index, axis)
+
+    def add_along(self, g, index, axis, n):
+        """The adjoint of `take_along`: `g` added at `index` along an axis of length `n`."""
+        shape = (*g.shape[:axis], n, *g.shape[axis + 1:])
+        out = algebra(self.device, g.dtype).full(shape, 0)
+        if index.shape[axis] == 1:                                        # nothing can occur twice
+            self.xp.put_along_axis(out, index, g, axis)
+        else:
+            key = [self.arange(m).reshape([-1 if i == k else 1 for i in range(g.ndim)]) for k, m in enumerate(g.shape)]
+            key[axis] = index
+            self.xp.add.at(out, tuple(key), g)
+        return out
+
+    def one_hot(self, t, n, like):
+        return (t[..., None] == self.arange(n)).astype(like.dtype)
+
+    # -- random: `key` is a host array [seed, offset]; the same key draws the same numbers on every device
+    def normal(self, key, shape):
+        return self.upload(draw(key).standard_normal(shape, self._drawn).astype(self.dtype))
+
+    def uniform(self, key, shape):
+        return self.upload(draw(key).random(shape, self._drawn).astype(self.dtype))
+
+    def bernoulli(self, key, shape, keep, like):
+        """Ones with probability `keep`, else zeros."""
+        return self.upload((draw(key).random(shape, np.float32) < keep).astype(self.dtype))
+
+
+def draw(key: np.ndarray) -> np.random.Generator:
+    """The Philox generator of one draw.  Each offset owns 2**64 counter blocks, so draws never overlap (Salmon et al. 2011)."""
+    seed, offset = int(key[0]), int(key[1])
+    return np.random.Generator(np.random.Philox(key=seed, counter=[0, offset, 0, 0]))
+
+
+class Shapes:
+    """The algebra of `meta`: nothing runs, an op's `infer` is asked instead."""
+
+    eager = fast = False
+    device = META
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype, self.floating = dtype, is_float(dtype)
+
+    def __repr__(self) -> str:
+        return f"meta/{self.dtype}"
+
+
+@lru_cache(None)
+def algebra(device: Device, dtype: np.dtype):
+    """The algebra of a device and a dtype: one object, so `a.o is b.o` compares both at once."""
+    return Shapes(dtype) if device is META else Arrays(device, dtype)
+
+
+HOLE = type("Hole", (), {"__repr__": lambda self: "[index]"})()
+
+
+def filled(pattern: tuple, index: tuple) -> tuple:
+    """A key with its holes filled by index arrays, in order."""
+    rest = iter(index)
+    return tuple(next(rest) if k is HOLE else k for k in pattern)
+
+
+F32 = algebra(CPU, float32)
+_cpu = lru_cache(None)(lambda dtype: algebra(CPU, dtype))
+
+
+def algebra_of(array):
+    """The algebra that an array belongs to."""
+    if array.__class__ is np.ndarray:
+        return F32 if array.dtype is float32 else _cpu(array.dtype)
+    return algebra(device_of(array), array.dtype)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    return np.broadcast_shapes(*shapes)
+
+
+def reduced(shape: tuple[int, ...], axis: tuple[int, ...] | None, keepdims: bool) -> tuple[int, ...]:
+    """The shape after reducing `axis` (None: every axis)."""
+    gone = range(len(shape)) if axis is None else axis
+    return tuple(1 if i in gone else n for i, n in enumerate(shape) if keepdims or i not in gone)
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    return math.prod(shape)

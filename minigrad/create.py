@@ -1,0 +1,258 @@
+"""Making tensors: from data, filled, counted and drawn; and the random streams they are drawn from.
+
+After `methods.py`.  Draws come from a counter (seed, offset), so a state is two integers and a saved one replays exactly.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minigrad.algebra import algebra
+from minigrad.aval import Aval
+from minigrad.device import META, Device, backend_of, device as as_device
+from minigrad.dtype import as_dtype, bool_, get_default_dtype, int64, is_float
+from minigrad.errors import DTypeError, ShapeError
+from minigrad.ops.random import Normal, Uniform
+from minigrad.ops.views import shape_arg
+from minigrad.tensor import LEAF, Tensor, apply
+
+Shape = Sequence[int]
+
+
+class Generator:
+    """A random stream: a seed and how many draws were made from it (Philox; each draw has its own counter block)."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start anew from `seed`, an integer of up to 63 bits (negative ones are folded)."""
+        self.seed, self.offset = int(seed) & (2**63 - 1), 0
+        return self
+
+    def initial_seed(self) -> int:
+        return self.seed
+
+    def key(self) -> Tensor:
+        """The key of the next draw."""
+        self.offset += 1
+        return Tensor(np.array([self.seed, self.offset], np.int64))
+
+    def get_state(self) -> Tensor:
+        """[seed, offset] as an int64 tensor."""
+        return Tensor(np.array([self.seed, self.offset], np.int64))
+
+    def set_state(self, state: Tensor) -> None:
+        self.seed, self.offset = (int(v) for v in state.tolist())
+
+    def host(self) -> np.random.Generator:
+        """A NumPy generator for one shuffle or split, from the next draw of this stream."""
+        from minigrad.algebra import draw
+        return draw(self.key().array)
+
+
+default_generator = Generator(0)
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the process's stream, from which parameters, dropout and shuffles are drawn."""
+    return default_generator.manual_seed(seed)
+
+
+def get_rng_state() -> Tensor:
+    """The state of the process's stream."""
+    return default_generator.get_state()
+
+
+def set_rng_state(state: Tensor) -> None:
+    """Continue the process's stream from a saved state."""
+    default_generator.set_state(state)
+
+
+def next_key(generator: Generator | None = None) -> Tensor:
+    """The key of the next draw of a stream, by default the process's."""
+    return (generator or default_generator).key()
+
+
+# ---- from data --------------------------------------------------------------------------------------------------------
+def tensor(data, *, dtype=None, device: str | Device = "cpu", requires_grad: bool = False) -> Tensor:
+    """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a Tensor.
+
+    Python floats become the default dtype (float32), integers int64; arrays keep theirs."""
+    if isinstance(data, Tensor):
+        out = data.detach().clone()
+        out = out if dtype is None else out.to(as_dtype(dtype))
+        out = out.to(as_device(device)) if as_device(device) is not out.o.device and device != "cpu" else out
+        return finished(out.array, requires_grad)
+    host = np.array(_plain(data))
+    if dtype is not None:
+        host = host.astype(as_dtype(dtype))
+    elif not isinstance(data, np.ndarray | np.generic):
+        host = host.astype(get_default_dtype() if host.dtype.kind == "f" or host.size == 0 else as_dtype(host.dtype))
+    as_dtype(host.dtype)
+    return finished(place(host, device), requires_grad)
+
+
+def _plain(data):
+    """Nested sequences with the Tensors in them as numbers; refuses ragged ones."""
+    if isinstance(data, Tensor):
+        return data.tolist()
+    if isinstance(data, list | tuple):
+        rows = [_plain(v) for v in data]
+        try:
+            np.array(rows)
+        except ValueError:
+            raise ShapeError(f"tensor: the {len(rows)} rows have different lengths; pad them, or keep a list of tensors") from None
+        return rows
+    if isinstance(data, bool | int | float | np.ndarray | np.generic | range):
+        return data
+    if hasattr(data, "__array__"):
+        return np.asarray(data)
+    raise TypeError(f"tensor: cannot make a tensor of {type(data).__name__}")
+
+
+def place(host: np.ndarray, device: str | Device):
+    """A host array as a raw array of a device; on the host the same array."""
+    where = as_device(device)
+    return host if where.type == "cpu" else backend_of(where).put(where.index, host)
+
+
+def finished(array, requires_grad: bool) -> Tensor:
+    """A leaf on a raw array."""
+    t = Tensor(array)
+    if requires_grad:
+        check_differentiable(t.dtype)
+        t.node = LEAF
+    return t
+
+
+def check_differentiable(dtype: np.dtype) -> None:
+    if not is_float(dtype):
+        raise DTypeError(f"only float tensors can require a gradient, got {dtype}. Convert with .float() first")
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A Tensor on the same memory as a NumPy array."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}")
+    as_dtype(array.dtype)
+    return Tensor(array)
+
+
+def as_tensor(data, dtype=None, device: str | Device | None = None) -> Tensor:
+    """`data` as a tensor, without a copy where it is one, or a NumPy array, already."""
+    t = data if isinstance(data, Tensor) else from_numpy(data) if isinstance(data, np.ndarray) else tensor(data)
+    return t.to(dtype=dtype, device=device)
+
+
+# ---- filled -------------------------------------------------------------------------------------------------------------
+def full(size: Shape, fill_value, *, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+    """A tensor of one value."""
+    guessed = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else get_default_dtype()
+    dtype = guessed if dtype is None else as_dtype(dtype)
+    where, shape = as_device(device), sizes(size)
+    if where is META:
+        return finished(Aval(shape, dtype), requires_grad)
+    return finished(algebra(where, dtype).full(shape, fill_value), requires_grad)
+
+
+def sizes(size) -> tuple[int, ...]:
+    shape = tuple(int(n) for n in ((size,) if isinstance(size, int | np.integer) else size))
+    if any(n < 0 for n in shape):
+        raise ShapeError(f"a size may not be negative: {shape}")
+    return shape
+
+
+def zeros(*size, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+    return full(shape_arg(size), 0, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+def ones(*size, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+    return full(shape_arg(size), 1, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+def empty(*size, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+    """Zeros: unset memory would make runs differ."""
+    return zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def full_like(x: Tensor, fill_value, *, dtype=None, device=None, requires_grad: bool = False) -> Tensor:
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.o.device, requires_grad=requires_grad)
+
+
+def zeros_like(x: Tensor, **how) -> Tensor:
+    return full_like(x, 0, **how)
+
+
+def ones_like(x: Tensor, **how) -> Tensor:
+    return full_like(x, 1, **how)
+
+
+def empty_like(x: Tensor, **how) -> Tensor:
+    return full_like(x, 0, **how)
+
+
+def arange(*bounds, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+    """end, or start, end, or start, end, step: `end` excluded; int64 unless a bound is a float."""
+    host = np.arange(*bounds)
+    host = host.astype(as_dtype(dtype) if dtype else int64 if host.dtype.kind == "i" else get_default_dtype())
+    return finished(place(host, device), requires_grad)
+
+
+def linspace(start: float, end: float, steps: int, *, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+    """`steps` numbers from `start` to `end`, both included."""
+    host = np.linspace(start, end, steps, dtype=as_dtype(dtype or get_default_dtype()))
+    return finished(place(host, device), requires_grad)
+
+
+def eye(n: int, m: int | None = None, *, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+    """Ones on the diagonal."""
+    return finished(place(np.eye(n, m, dtype=as_dtype(dtype or get_default_dtype())), device), requires_grad)
+
+
+# ---- drawn --------------------------------------------------------------------------------------------------------------
+def _drawn(cls, size: tuple, dtype, device, requires_grad: bool, generator: Generator | None) -> Tensor:
+    dtype = as_dtype(dtype or get_default_dtype())
+    if not is_float(dtype):
+        raise DTypeError(f"{cls.__name__.lower()}: random floats need a float dtype, got {dtype}; for integers use randint")
+    where, key = as_device(device), next_key(generator)
+    like = Tensor(Aval((), dtype) if where is META else algebra(where, dtype).zero)
+    return finished(apply(cls.of(sizes(shape_arg(size))), like, key).array, requires_grad)
+
+
+def randn(*size, dtype=None, device="cpu", requires_grad: bool = False, generator: Generator | None = None) -> Tensor:
+    """Standard normal numbers; the same on every device for the same seed."""
+    return _drawn(Normal, size, dtype, device, requires_grad, generator)
+
+
+def rand(*size, dtype=None, device="cpu", requires_grad: bool = False, generator: Generator | None = None) -> Tensor:
+    """Numbers evenly from [0, 1)."""
+    return _drawn(Uniform, size, dtype, device, requires_grad, generator)
+
+
+def randn_like(x: Tensor, **how) -> Tensor:
+    return randn(*x.shape, **{"dtype": x.dtype, "device": x.o.device, **how})
+
+
+def rand_like(x: Tensor, **how) -> Tensor:
+    return rand(*x.shape, **{"dtype": x.dtype, "device": x.o.device, **how})
+
+
+def randint(low: int, high: int | Shape, size: Shape | None = None, *, dtype=None, device="cpu", generator: Generator | None = None) -> Tensor:
+    """Integers from low … high - 1; with two arguments from 0 … first - 1."""
+    if size is None:
+        low, high, size = 0, low, high
+    if high <= low:
+        raise ValueError(f"randint: no integer in {low} … {high - 1}")
+    host = (generator or default_generator).host().integers(low, high, sizes(size))
+    return finished(place(host.astype(as_dtype(dtype or int64)), device), False)
+
+
+def randperm(n: int, *, device="cpu", generator: Generator | None = None) -> Tensor:
+    """0 … n - 1 in a random order."""
+    return finished(place((generator or default_generator).host().permutation(n).astype(np.int64), device), False)
+
+
+pi, inf, nan = math.pi, math.inf, math.nan

@@ -1,0 +1,29 @@
+"""The errors this package raises beside Python's own.
+
+Each names the operation, the offending values and the way out.  They derive from the two classes a user may
+expect: Python's (`ValueError` wrong value, `TypeError` wrong kind) and `RuntimeError`, which PyTorch raises.
+"""
+
+
+class ShapeError(ValueError, RuntimeError):
+    """Shapes that do not fit the operation."""
+
+
+class DTypeError(TypeError, RuntimeError):
+    """Dtypes that do not fit the operation."""
+
+
+class DeviceMismatch(ValueError, RuntimeError):
+    """Arrays of two devices, or of a device and the host, in one operation."""
+
+
+class ImplicitTransfer(TypeError):
+    """A device array where a host value is needed: the copy has to be asked for."""
+
+
+class GraphError(RuntimeError):
+    """Backward at a wrong moment: no graph, a graph already freed, or a saved value changed since."""
+
+
+class SimOutOfMemory(MemoryError):
+    """A simulated device's limit would be exceeded; its account is as it was before."""

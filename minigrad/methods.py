@@ -1,0 +1,319 @@
+"""Python syntax and methods of Tensor: one visible table of explicit functions.
+
+An elementwise op names its own method (`ops/elementwise.py`) and arrives by `derived`; everything else is listed here.
+`tensor.pyi` is generated from the result and a test holds it.  After `function.py`, before `create.py`.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from minigrad import autograd
+from minigrad.algebra import size_of
+from minigrad.aval import Aval
+from minigrad.device import CPU, META, Device, device as as_device
+from minigrad.dtype import as_dtype, bool_, float16, float32, float64, int32, int64, is_float
+from minigrad.errors import DTypeError, GraphError
+from minigrad.ops import derived, elementwise as e, function
+from minigrad.ops import compare as c, fused as f, index as i, matmul as m, reduce_functions as r, shape as s, views as v
+from minigrad.ops.doors import literal
+from minigrad.ops.op import cast
+from minigrad.ops.reduce import axes_of
+from minigrad.ops.transfer import Transfer
+from minigrad.tensor import LEAF, Tensor, View, Writes, apply, check_writable, current, overwrite, store
+
+add, sub, mul, div, pow_door = (function(cls) for cls in (e.Add, e.Sub, e.Mul, e.Div, e.Pow))
+maximum, minimum, square, sqrt = (function(cls) for cls in (e.Maximum, e.Minimum, e.Square, e.Sqrt))
+NUMBERS = (Tensor, bool, int, float, np.number, np.bool_)
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------------------------------
+def pow(a: Tensor, b) -> Tensor:
+    """a ** b; 2 and 0.5 have ops of their own."""
+    if b.__class__ in (int, float) and is_float(a.dtype):
+        if b == 2:
+            return square(a)
+        if b == 0.5:
+            return sqrt(a)
+    return pow_door(a, b)
+
+
+def _operator(f, swapped: bool = False):
+    """The method of a binary function; an operand of another kind is left to Python to ask."""
+    if swapped:
+        return lambda a, b: f(literal(b, a), a) if isinstance(b, NUMBERS) else NotImplemented
+    return lambda a, b: f(a, b) if isinstance(b, NUMBERS) else NotImplemented
+
+
+def add_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
+    """a + alpha * other."""
+    return add(a, other if alpha == 1 else literal(other, a) * alpha)
+
+
+def sub_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
+    """a - alpha * other."""
+    return sub(a, other if alpha == 1 else literal(other, a) * alpha)
+
+
+def where(condition: Tensor, a, b) -> Tensor:
+    """a where the condition holds, else b; gradient only to the branch taken."""
+    if not isinstance(condition, Tensor) or condition.dtype != bool_:
+        raise DTypeError(f"where: the condition must be a bool tensor, got {getattr(condition, 'dtype', type(condition).__name__)}")
+    like = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else Tensor(np.zeros((), float32))
+    return apply(e.Where.of(), condition, literal(a, like), literal(b, like))
+
+
+def clamp(x: Tensor, min=None, max=None) -> Tensor:
+    """x limited to min … max; the gradient passes inside and at the bounds."""
+    if min is None and max is None:
+        raise ValueError("clamp: give min, max or both")
+    y = x
+    if min is not None:
+        y = where(y < min, literal(min, x), y)
+    if max is not None:
+        y = where(y > max, literal(max, x), y)
+    return y
+
+
+def norm(x: Tensor, p: float = 2, dim=None, keepdim: bool = False) -> Tensor:
+    """The p-norm over `dim`; p may be infinity."""
+    if p == float("inf"):
+        return r.amax(x.abs(), dim, keepdim)
+    if p == 1:
+        return r.sum(x.abs(), dim, keepdim)
+    return r.sum(square(x), dim, keepdim).sqrt() if p == 2 else r.sum(x.abs() ** p, dim, keepdim) ** (1 / p)
+
+
+# ---- what a tensor is -----------------------------------------------------------------------------------------------------
+def size(x: Tensor, dim: int | None = None):
+    """The shape, or one size of it."""
+    return x.shape if dim is None else x.shape[axes_of(dim, x.ndim, "size")[0]]
+
+
+def numpy(x: Tensor) -> np.ndarray:
+    """The values as a NumPy array on the same memory; refused on a device (use .cpu()) and with a history (use .detach())."""
+    if x.node is not None:
+        raise GraphError("numpy(): this tensor requires a gradient, which NumPy would not see. Use .detach().numpy()")
+    if x.o.device is not CPU:
+        raise TypeError(f"numpy(): the tensor is on {x.o.device}; copy it first: .cpu().numpy()")
+    return x.array
+
+
+def host(x: Tensor) -> np.ndarray:
+    """The values on the host: the same memory on cpu, a copy from a device."""
+    if not x.o.eager:
+        raise RuntimeError(f"a meta tensor has no values (shape {x.shape}, {x.dtype}): make it on 'cpu' to compute")
+    return x.o.host(x.array)
+
+
+def item(x: Tensor) -> bool | int | float:
+    """The one element as a Python number."""
+    if size_of(x.shape) != 1:
+        raise GraphError(f"item(): a tensor of shape {x.shape} is not one element. Use .tolist()")
+    return host(x).item()
+
+
+def tolist(x: Tensor):
+    """The values as nested lists of Python numbers."""
+    return host(x).tolist()
+
+
+def as_bool(x: Tensor) -> bool:
+    if size_of(x.shape) != 1:
+        raise GraphError(f"bool(): a tensor of shape {x.shape} is neither true nor false as a whole. Use .any() or .all()")
+    return bool(item(x))
+
+
+def length(x: Tensor) -> int:
+    if not x.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return x.shape[0]
+
+
+def iterate(x: Tensor):
+    if not x.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return (x[k] for k in range(x.shape[0]))
+
+
+def contains(x: Tensor, value) -> bool:
+    return bool((x == value).any())
+
+
+def as_array(x: Tensor, dtype=None, copy=None) -> np.ndarray:
+    """For `np.asarray(t)`: as `.numpy()`."""
+    found = numpy(x)
+    return found if dtype is None else found.astype(dtype)
+
+
+def as_text(x: Tensor) -> str:
+    """As PyTorch: four significant digits, dtype where it is not the default, and what is known of the history."""
+    if not x.o.eager:
+        return f"tensor(..., device='meta', size={x.shape}, dtype={x.dtype})"
+    body = np.array2string(host(x), precision=4, separator=", ", prefix="tensor(", threshold=1000, floatmode="maxprec_equal")
+    notes = [] if x.o.device is CPU else [f"device='{x.o.device}'"]
+    notes += [] if x.dtype in (float32, int64, bool_) and size_of(x.shape) else [f"dtype={x.dtype}"]
+    notes += ["requires_grad=True"] if x.node is LEAF else [f"grad_fn=<{x.node.name()}>"] if x.node is not None else []
+    return f"tensor({', '.join([body, *notes])})"
+
+
+# ---- moving and converting ----------------------------------------------------------------------------------------------------
+def to(x: Tensor, *args, dtype=None, device=None, copy: bool = False) -> Tensor:
+    """In another dtype, on another device, or as another tensor: `t.to("sim:0")`, `t.to(mg.float64)`, `t.to(other)`."""
+    for a in args:
+        if isinstance(a, Tensor):
+            dtype, device = a.dtype, a.o.device
+        elif isinstance(a, Device) or (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "sim", "meta")):
+            device = a
+        elif isinstance(a, str):
+            device = as_device(a)
+        else:
+            dtype = a
+    y = x if dtype is None else cast(x, as_dtype(dtype))
+    where = x.o.device if device is None else as_device(device)
+    if where is not x.o.device:
+        y = _moved(y, where)
+    return y.clone() if copy and y is x else y
+
+
+def _moved(x: Tensor, where: Device) -> Tensor:
+    if where is META:
+        return Tensor(Aval(x.shape, x.dtype))
+    host(x)
+    return apply(Transfer.of(x.o.device, where), x)
+
+
+def type_as(x: Tensor, other: Tensor) -> Tensor:
+    return cast(x, other.dtype)
+
+
+def cuda(x: Tensor, index: int = 0) -> Tensor:
+    return to(x, device=f"cuda:{index}")
+
+
+# ---- the graph ----------------------------------------------------------------------------------------------------------------
+def detach(x: Tensor) -> Tensor:
+    """The same memory without a history."""
+    return Tensor(x.array)
+
+
+def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
+    """Make a leaf want a gradient, or not."""
+    if requires_grad:
+        if not is_float(x.dtype):
+            raise DTypeError(f"only float tensors can require a gradient, got {x.dtype}. Convert with .float() first")
+        if x.node is None:
+            x.node = LEAF
+    elif x.node is not None and x.node is not LEAF:
+        raise GraphError("requires_grad_(False): only a leaf can be told so; use .detach() for a tensor that an operation made")
+    else:
+        x.node = None
+    return x
+
+
+def backward(x: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False, inputs=None, *, defer=()):
+    """Add d x / d leaf to every leaf's `.grad`; see `mg.autograd.backward`."""
+    return autograd.backward(x, gradient, retain_graph, create_graph, inputs, defer=defer)
+
+
+def get_data(x: Tensor) -> Tensor:
+    return detach(x)
+
+
+def set_data(x: Tensor, value: Tensor) -> None:
+    """Exchange the values under a tensor, unseen by the graph."""
+    if value.shape != x.shape or value.dtype != x.dtype:
+        x.o = value.o
+    Writes.note(x.array)
+    x.array = value.array
+
+
+# ---- in place -------------------------------------------------------------------------------------------------------------------
+def _in_place(f, name: str):
+    def method(x: Tensor, *args, **kwargs) -> Tensor:
+        check_writable(x, x.shape, name)
+        out = f(x, *args, **kwargs)
+        if out.dtype != x.dtype:
+            if is_float(out.dtype) and not is_float(x.dtype) or x.dtype == bool_:
+                raise DTypeError(f"{name}: a result of {out.dtype} does not fit into a {x.dtype} tensor")
+            out = cast(out, x.dtype)
+        return overwrite(x, out, name)
+    method.__name__, method.__doc__ = name, f"In place: {(f.__doc__ or name).splitlines()[0]}"
+    return method
+
+
+def copy_(x: Tensor, source) -> Tensor:
+    """Take the values (and history) of `source`, broadcast to this shape, converted to this dtype and device."""
+    source = literal(source, x)
+    if source.o.device is not x.o.device:
+        source = to(source, x.o.device)
+    source = cast(source, x.dtype)
+    check_writable(x, x.shape, "copy_")
+    if x.o.eager and (not current().grad or (x.node is None and source.node is None)):
+        Overwrite_infer = s.Overwrite.of().infer(x.aval, source.aval)
+        assert Overwrite_infer.shape == x.shape
+        store(x, source)
+        return x
+    return overwrite(x, apply(s.Overwrite.of(), x, source), "copy_")
+
+
+def fill_(x: Tensor, value) -> Tensor:
+    """Every element `value`, a number or a 0-d tensor."""
+    return copy_(x, value)
+
+
+def zero_(x: Tensor) -> Tensor:
+    """Every element 0."""
+    return copy_(x, 0)
+
+
+def augmented(f, name: str):
+    """`x += y`: in place where x may be written, as PyTorch."""
+    method = _in_place(f, name)
+    return lambda x, other: method(x, other) if isinstance(other, NUMBERS) else NotImplemented
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------------------
+METHODS = {
+    **derived("method"),
+    "add": add_scaled, "sub": sub_scaled, "mul": mul, "div": div, "pow": pow, "maximum": maximum, "minimum": minimum,
+    "multiply": mul, "divide": div, "true_divide": div, "subtract": sub_scaled,
+    "__add__": _operator(add), "__radd__": _operator(add, True), "__sub__": _operator(sub), "__rsub__": _operator(sub, True),
+    "__mul__": _operator(mul), "__rmul__": _operator(mul, True), "__truediv__": _operator(div), "__rtruediv__": _operator(div, True),
+    "__pow__": _operator(pow), "__rpow__": _operator(pow, True), "__matmul__": m.matmul, "__neg__": function(e.Neg), "__abs__": function(e.Abs),
+    "__gt__": _operator(function(c.Greater)), "__ge__": _operator(function(c.GreaterEqual)), "__lt__": _operator(function(c.Less)),
+    "__le__": _operator(function(c.LessEqual)), "__eq__": _operator(function(c.Equal)), "__ne__": _operator(function(c.NotEqual)),
+    "__and__": _operator(function(c.And)), "__or__": _operator(function(c.Or)), "__invert__": function(c.Not),
+    "__hash__": object.__hash__, "__getitem__": i.getitem, "__setitem__": i.setitem, "__bool__": as_bool, "__float__": lambda x: float(item(x)),
+    "__int__": lambda x: int(item(x)), "__index__": lambda x: int(item(x)), "__len__": length, "__iter__": iterate, "__contains__": contains,
+    "__array__": as_array, "__repr__": as_text,
+    "__iadd__": augmented(add, "+="), "__isub__": augmented(sub, "-="), "__imul__": augmented(mul, "*="), "__itruediv__": augmented(div, "/="),
+    "matmul": m.matmul, "mm": m.matmul, "where": lambda x, condition, other: where(condition, x, other), "clamp": clamp, "clip": clamp, "norm": norm,
+    "sum": r.sum, "mean": r.mean, "var": r.var, "max": r.max, "min": r.min, "amax": r.amax, "amin": r.amin, "argmax": r.argmax, "argmin": r.argmin,
+    "all": r.all, "any": r.any, "softmax": f.softmax, "log_softmax": f.log_softmax, "logsumexp": f.logsumexp,
+    "reshape": v.reshape, "view": v.view, "flatten": v.flatten, "permute": v.permute, "transpose": v.transpose, "t": v.t, "expand": v.expand,
+    "unsqueeze": v.unsqueeze, "squeeze": v.squeeze, "contiguous": s.contiguous, "clone": s.clone, "gather": i.gather,
+    "size": size, "numel": lambda x: size_of(x.shape), "dim": lambda x: x.ndim, "numpy": numpy, "item": item, "tolist": tolist,
+    "is_contiguous": lambda x: x.aval.is_contiguous(), "element_size": lambda x: x.dtype.itemsize,
+    "is_floating_point": lambda x: is_float(x.dtype), "stride": lambda x: tuple(n // x.dtype.itemsize for n in x.aval.strides),
+    "to": to, "type_as": type_as, "cuda": cuda, "cpu": lambda x: to(x, CPU), "float": lambda x: cast(x, float32), "double": lambda x: cast(x, float64),
+    "half": lambda x: cast(x, float16), "long": lambda x: cast(x, int64), "int": lambda x: cast(x, int32), "bool": lambda x: cast(x, bool_),
+    "detach": detach, "requires_grad_": requires_grad_, "backward": backward, "register_hook": autograd.register_hook, "retain_grad": autograd.retain_grad,
+    "copy_": copy_, "fill_": fill_, "zero_": zero_,
+}
+IN_PLACE = {
+    "add_": add_scaled, "sub_": sub_scaled, "mul_": mul, "div_": div, "pow_": pow, "clamp_": clamp,
+    **{name + "_": METHODS[name] for name in ("neg", "abs", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "square", "reciprocal", "sin", "cos")},
+}
+PROPERTIES = {
+    "T": lambda x: v.t(x) if x.ndim <= 2 else v.permute(x, *reversed(range(x.ndim))), "mT": lambda x: v.transpose(x, -1, -2),
+    "device": lambda x: x.o.device, "nbytes": lambda x: size_of(x.shape) * x.dtype.itemsize, "itemsize": lambda x: x.dtype.itemsize,
+    "is_view": lambda x: isinstance(x, View),
+}
+
+for _name, _function in METHODS.items():
+    setattr(Tensor, _name, _function)
+for _name, _function in IN_PLACE.items():
+    setattr(Tensor, _name, _in_place(_function, _name))
+for _name, _function in PROPERTIES.items():
+    setattr(Tensor, _name, property(_function))
+Tensor.data = property(get_data, set_data)

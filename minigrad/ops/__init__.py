@@ -1,0 +1,20 @@
+"""The catalogue of operations.  Each op is one class in one of these files, whole; `README.md` lists them in reading order.
+
+`FUNCTIONS` and `METHODS` are derived from the names the classes give themselves; `methods.py` puts them on Tensor.
+"""
+from minigrad.ops import elementwise, compare, reduce, views, shape, matmul, index, random, conv, fused, transfer, traced  # noqa: F401, I001
+from minigrad.ops.doors import function
+from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
+from minigrad.ops.samples import Sample
+
+__all__ = ["CATALOGUE", "Elementwise", "NoOnnx", "Op", "Predicate", "Sample", "derived", "function", "op"]
+
+
+def derived(kind: str) -> dict:
+    """{name: callable} for every op that names its `functional` or `method` and needs no attributes."""
+    names = {}
+    for cls in CATALOGUE:
+        name = getattr(cls, kind)
+        if name and issubclass(cls, Elementwise) and not cls.__dataclass_fields__:
+            names[name] = function(cls)
+    return names

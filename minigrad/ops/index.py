@@ -1,0 +1,259 @@
+"""Indexing: `x[key]` and `x[key] = v` with integers, slices, None, …, index and truth tensors; gather and scatter_add.
+
+A key splits into a `pattern` (hashable) and the index tensors that fill its holes; those are inputs of the op.
+A truth tensor becomes the integer places where it holds.  After `matmul.py`.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from minigrad import aval
+from minigrad.algebra import HOLE, filled
+from minigrad.aval import Aval, aval_of
+from minigrad.dtype import bool_, int64, is_float
+from minigrad.errors import DTypeError, ShapeError
+from minigrad.ops.doors import literal
+from minigrad.ops.op import NoOnnx, Op, cast, op
+from minigrad.ops.reduce import axes_of
+from minigrad.ops.samples import Sample
+from minigrad.ops.shape import Overwrite
+from minigrad.ops.views import Cut, freeze_key, thaw_key
+from minigrad.tensor import Tensor, apply, check_writable, current, overwrite, store
+
+
+class Pattern(Op):
+    """An op with a `frozen` pattern."""
+
+    as_is = ("index",)
+
+    @property
+    def pattern(self) -> tuple:
+        return thaw_key(self.frozen)
+
+    def shown(self, x: Aval, index) -> tuple[int, ...]:
+        """The shape of x[key]."""
+        key = filled(self.pattern, tuple(np.broadcast_to(np.zeros((), np.int64), i.shape) for i in index))
+        try:
+            return aval.stand_in(x)[key].shape if x.size < 1 << 24 else np.broadcast_to(np.zeros(()), x.shape)[key].shape
+        except IndexError as e:
+            raise IndexError(f"index: a tensor of shape {x.shape} cannot be indexed so: {e}") from None
+
+
+@op
+class At(Pattern):
+    """x[key] by index tensors: a copy"""
+
+    frozen: tuple
+    onnx = NoOnnx("GatherND")
+
+    def forward(self, o, x, *index):
+        return o.at(x, self.pattern, index)
+
+    def dx(self, o, g, x_shape, index):
+        return o.add_at(g, self.pattern, index, x_shape)
+
+    def infer(self, x: Aval, *index: Aval) -> Aval:
+        return Aval(self.shown(x, index), x.dtype)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of((HOLE,)), ("normal(4,2)", "index(3)<4")), Sample(cls.of((HOLE,)), ("normal(4)", "index(2,2)<4")),
+                Sample(cls.of(freeze_key((slice(None), HOLE))), ("normal(2,4)", "index(3)<4")),
+                Sample(cls.of((HOLE, HOLE)), ("normal(4,3)", "index(3)<4", "index(3)<3")), Sample(cls.of((HOLE,)), ("normal(4,2)", "index(0)<4"))]
+
+
+@op
+class AddAt(Pattern):
+    """The adjoint of At: x added into zeros of `shape`"""
+
+    frozen: tuple
+    shape: tuple[int, ...]
+    onnx = NoOnnx("ScatterND")
+
+    def forward(self, o, x, *index):
+        return o.add_at(x, self.pattern, index, self.shape)
+
+    def dx(self, o, g, index):
+        return o.at(g, self.pattern, index)
+
+    def infer(self, x: Aval, *index: Aval) -> Aval:
+        return Aval(self.shape, x.dtype)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of((HOLE,), (4, 2)), ("normal(3,2)", "index(3)<4"))]
+
+
+@op
+class PutAt(Pattern):
+    """x with v at index tensors; at a place that occurs twice the last value stays"""
+
+    frozen: tuple
+    exact, onnx = False, NoOnnx("ScatterND")
+
+    def forward(self, o, x, v, *index):
+        return o.put_at(x, self.pattern, index, v)
+
+    def dx(self, o, g, index):
+        return o.put_at(g, self.pattern, index, o.zero)
+
+    def dv(self, o, g, index):
+        return o.at(g, self.pattern, index)
+
+    def infer(self, x: Aval, v: Aval, *index: Aval) -> Aval:
+        shown = self.shown(x, index)
+        if np.broadcast_shapes(shown, v.shape) != shown:
+            raise ShapeError(f"index assignment: a value of shape {v.shape} does not fit into {shown}")
+        return aval.like(x.shape, x.dtype, x)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of((1, HOLE)), ("normal(3,4)", "normal()", "index(1)<4")),
+                Sample(cls.of((HOLE,)), ("normal(4,2)", "normal(2)", "index(1)<4"))]
+
+
+@op
+class TakeAlong(Op):
+    """gather: along an axis, the elements at `index`"""
+
+    axis: int
+    as_is, onnx, functional = ("index",), "GatherElements", "gather"
+    reference = lambda self, x, index: np.take_along_axis(x, index, self.axis)  # noqa: E731
+
+    def forward(self, o, x, index):
+        return o.take_along(x, index, self.axis)
+
+    def dx(self, o, g, x_shape, index):
+        return o.add_along(g, index, self.axis, x_shape[self.axis])
+
+    def infer(self, x: Aval, index: Aval) -> Aval:
+        return Aval(index.shape, x.dtype)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(1), ("normal(3,4)", "index(3,5)<4")), Sample(cls.of(0), ("normal(3,4)", "index(1,4)<3"))]
+
+
+@op
+class AddAlong(Op):
+    """The adjoint of TakeAlong: along an axis of length n, x added at `index`"""
+
+    axis: int
+    n: int
+    as_is, onnx = ("index",), NoOnnx("ScatterElements")
+
+    def forward(self, o, x, index):
+        return o.add_along(x, index, self.axis, self.n)
+
+    def dx(self, o, g, index):
+        return o.take_along(g, index, self.axis)
+
+    def infer(self, x: Aval, index: Aval) -> Aval:
+        return Aval((*x.shape[:self.axis], self.n, *x.shape[self.axis + 1:]), x.dtype)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(1, 4), ("normal(3,5)", "index(3,5)<4")), Sample(cls.of(0, 4), ("normal(1,2)", "index(1,2)<4"))]
+
+
+@op
+class OneHot(Op):
+    """Ones where the class number is, zeros elsewhere, in the dtype of `like`"""
+
+    n: int
+    as_is, onnx = ("t", "like"), "OneHot"
+
+    def forward(self, o, t, like):
+        return o.one_hot(t, self.n, like)
+
+    def infer(self, t: Aval, like: Aval) -> Aval:
+        return Aval((*t.shape, self.n), like.dtype)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(4), ("index(3)<4", "normal(2)"))]
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------------------
+def split_key(x: Tensor, key) -> tuple[tuple, tuple[Tensor, ...]]:
+    """(pattern, index tensors) of what stands between the brackets."""
+    pattern, index = [], []
+    for k in key if isinstance(key, tuple) else (key,):
+        if isinstance(k, Tensor | np.ndarray | list | range):
+            found = index_tensors(x, k)
+            index += found
+            pattern += [HOLE] * len(found)
+        elif k is None or k is Ellipsis or isinstance(k, slice):
+            pattern.append(_plain_slice(k) if isinstance(k, slice) else k)
+        elif isinstance(k, bool | np.bool_):
+            raise TypeError("index: True and False are no places; compare tensors to get a mask")
+        elif hasattr(k, "__index__"):
+            pattern.append(k.__index__())
+        else:
+            raise TypeError(f"index: {k!r} is no integer, slice, None, ... or tensor")
+    return tuple(pattern), tuple(index)
+
+
+def _plain_slice(s: slice) -> slice:
+    plain = [None if v is None else v.__index__() for v in (s.start, s.stop, s.step)]
+    return slice(*plain)
+
+
+def index_tensors(x: Tensor, k) -> list[Tensor]:
+    """Integer tensors on x's device for an index: itself, or the places where a truth tensor holds."""
+    if not isinstance(k, Tensor):
+        k = Tensor(x.o.upload(np.asarray(k, None if len(k) else np.int64)) if x.o.eager else aval_of(np.asarray(k)))
+    if is_float(k.dtype):
+        raise DTypeError(f"index: expected integers or truth values, got {k.dtype}. Convert with .long()")
+    if k.dtype != bool_:
+        return [cast(k, int64)]
+    if not k.o.eager:
+        raise RuntimeError("index: how many places a truth tensor holds is not known on meta; use mg.where")
+    return [Tensor(k.o.upload(p)) for p in np.nonzero(k.o.host(k.array))]
+
+
+def getitem(x: Tensor, key) -> Tensor:
+    """x[key]: a view for integers, slices, None and …; a copy where a tensor or a list indexes."""
+    pattern, index = split_key(x, key)
+    try:
+        if index:
+            return apply(At.of(freeze_key(pattern)), x, *index)
+        return apply(Cut.of(freeze_key(pattern)), x)
+    except IndexError as e:
+        raise IndexError(f"index {key if not index else pattern} does not fit a tensor of shape {x.shape}: {e}") from None
+
+
+def setitem(x: Tensor, key, value) -> None:
+    """x[key] = value, in place and in the history."""
+    pattern, index = split_key(x, key)
+    value = literal(value, x)
+    if not index:
+        target = getitem(x, key)
+        overwrite(target, apply(Overwrite.of(), target, cast(value, x.dtype)), "index assignment")
+    elif current().grad and (x.node is not None or value.node is not None):
+        overwrite(x, apply(PutAt.of(freeze_key(pattern)), x, cast(value, x.dtype), *index), "index assignment")
+    else:
+        check_writable(x, x.shape, "index assignment")
+        store(x, apply(PutAt.of(freeze_key(pattern)), x, cast(value, x.dtype), *index))
+
+
+def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """y[i][j] = x[index[i][j]][j] for dim 0, and so on; index must not be larger than x beside `dim`."""
+    (axis,) = axes_of(dim, x.ndim, "gather") or (0,)
+    check_index(index, x.shape[axis], "gather")
+    if index.ndim != x.ndim or any(n > m for k, (n, m) in enumerate(zip(index.shape, x.shape)) if k != axis):
+        raise ShapeError(f"gather: index {index.shape} is larger than x {x.shape} beside dim {dim}")
+    if x.ndim == 0:
+        return x + 0
+    fit = tuple(slice(0, n) if k != axis else slice(None) for k, n in enumerate(index.shape))
+    return apply(TakeAlong.of(axis), getitem(x, fit), cast(index, int64))
+
+
+def check_index(index: Tensor, n: int, name: str) -> None:
+    """Refuse numbers outside 0 … n-1 (looks at the values: on a device this waits for it)."""
+    if is_float(index.dtype) or index.dtype == bool_:
+        raise DTypeError(f"{name}: expected an integer index, got {index.dtype}")
+    if index.o.eager and index.array.size:
+        low, high = int(index.array.min().item()), int(index.array.max().item())
+        if low < 0 or high >= n:
+            raise IndexError(f"{name}: index holds {low if low < 0 else high}, which is outside 0 … {n - 1}")

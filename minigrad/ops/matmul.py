@@ -1,0 +1,142 @@
+"""Matrix products: MatMul in every rank, and Linear, the layer's form of it.  After `shape.py`."""
+from __future__ import annotations
+
+import numpy as np
+
+from minigrad.aval import Aval
+from minigrad.errors import ShapeError
+from minigrad.ops.doors import function, operand
+from minigrad.ops.op import NoOnnx, Op, op
+from minigrad.ops.samples import Sample
+from minigrad.ops.views import reshape
+from minigrad.tensor import Tensor
+
+
+@op
+class MatMul(Op):
+    """a @ b for matrices and stacks of matrices, whose leading axes broadcast"""
+
+    onnx, precision, reference = "MatMul", "low", np.matmul
+    functional = "matmul"
+
+    def forward(self, o, a, b):
+        return o.matmul(a, b)
+
+    def da(self, o, g, b):
+        return o.matmul(g, o.mT(b))
+
+    def db(self, o, g, a):
+        return o.matmul(o.mT(a), g)
+
+    def infer(self, a: Aval, b: Aval) -> Aval:
+        if a.ndim < 2 or b.ndim < 2:
+            raise ShapeError(f"matmul: expected at least two axes each, got {a.shape} and {b.shape}")
+        if a.shape[-1] != b.shape[-2]:
+            hint = " Transpose one with .mT?" if a.shape[-1] == b.shape[-1] or a.shape[-2] == b.shape[-2] else ""
+            raise ShapeError(f"matmul: inner sizes differ: a is {a.shape}, b is {b.shape} ({a.shape[-1]} != {b.shape[-2]}).{hint}")
+        try:
+            lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        except ValueError:
+            raise ShapeError(f"matmul: leading axes do not broadcast: a is {a.shape}, b is {b.shape}") from None
+        return Aval((*lead, a.shape[-2], b.shape[-1]), a.dtype)
+
+    def flops(self, y: Aval, a: Aval, b: Aval) -> int:
+        return 2 * y.size * a.shape[-1]
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        pairs = [("3,4)", "4,2)"), ("2,3,4)", "4,2)"), ("2,1,3,4)", "5,4,2)"), ("3,4).T", "4,2).T"), ("0,4)", "4,2)"), ("3,0)", "0,2)")]
+        return [Sample(cls.of(), (f"normal({a}", f"normal({b}")) for a, b in pairs]
+
+
+@op
+class Linear(Op):
+    """x @ w.T + b over the last axis of x; w is (out, in), as PyTorch keeps it"""
+
+    onnx, precision = "Gemm", "low"
+
+    def forward(self, o, x, w, b):
+        return o.add_(o.matmul(x, o.mT(w)), b)
+
+    def dx(self, o, g, w):
+        return o.matmul(g, w)
+
+    def dw(self, o, g, x):
+        if len(g.shape) == 2:
+            return o.matmul(o.mT(g), x)
+        return o.matmul(o.mT(o.reshape(g, (-1, g.shape[-1]))), o.reshape(x, (-1, x.shape[-1])))
+
+    def db(self, o, g):
+        return g
+
+    def infer(self, x: Aval, w: Aval, b: Aval) -> Aval:
+        check_linear(x.shape, w.shape, b.shape)
+        return Aval((*x.shape[:-1], w.shape[0]), x.dtype)
+
+    def flops(self, y: Aval, x: Aval, w: Aval, b: Aval) -> int:
+        return 2 * y.size * x.shape[-1] + y.size
+
+    @staticmethod
+    def reference(x, w, b):
+        return np.einsum("...i,oi->...o", x, w) + b
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(), (x, "normal(2,4)", "normal(2)")) for x in
+                ("normal(3,4)", "normal(2,3,4)", "normal(0,4)", "normal(3,4).T")]
+
+
+@op
+class LinearNoBias(Op):
+    """x @ w.T over the last axis of x"""
+
+    onnx, precision = NoOnnx("MatMul with a Transpose"), "low"
+
+    def forward(self, o, x, w):
+        return o.matmul(x, o.mT(w))
+
+    dx, dw = Linear.dx, Linear.dw
+
+    def infer(self, x: Aval, w: Aval) -> Aval:
+        check_linear(x.shape, w.shape, w.shape[:1])
+        return Aval((*x.shape[:-1], w.shape[0]), x.dtype)
+
+    def flops(self, y: Aval, x: Aval, w: Aval) -> int:
+        return 2 * y.size * x.shape[-1]
+
+    @staticmethod
+    def reference(x, w):
+        return np.einsum("...i,oi->...o", x, w)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(), (x, "normal(2,4)")) for x in ("normal(3,4)", "normal(2,3,4)")]
+
+
+def check_linear(x: tuple, w: tuple, b: tuple) -> None:
+    """Refuse shapes that are no linear layer."""
+    if len(w) != 2 or not x or x[-1] != w[1] or b != w[:1]:
+        raise ShapeError(f"linear: x {x}, weight {w}, bias {b}: expected x (…, in), weight (out, in), bias (out)")
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias: x is (…, in), weight (out, in), bias (out)."""
+    if x.ndim == 1:
+        return reshape(linear(reshape(x, (1, -1)), weight, bias), (-1,))
+    return function(LinearNoBias)(x, weight) if bias is None else function(Linear)(x, weight, bias)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product in every rank, as `torch.matmul`: two vectors give their dot product."""
+    a, b = operand(a, None, "matmul"), operand(b, None, "matmul")
+    if a.ndim >= 2 and b.ndim >= 2:
+        return function(MatMul)(a, b)
+    if a.ndim == 0 or b.ndim == 0:
+        raise ShapeError(f"matmul: {a.shape} @ {b.shape}: a number has no axis to sum over; multiply with *")
+    y = function(MatMul)(a if a.ndim > 1 else reshape(a, (1, -1)), b if b.ndim > 1 else reshape(b, (-1, 1)))
+    shape = list(y.shape)
+    if b.ndim == 1:
+        del shape[-1]
+    if a.ndim == 1:
+        del shape[-1 if b.ndim == 1 else -2]
+    return reshape(y, tuple(shape))

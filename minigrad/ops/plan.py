@@ -1,0 +1,111 @@
+"""Plan: what an op saves and how its gradients are pulled, for one choice of inputs that have a history.
+
+`keep` and `pull` are written out as source and compiled, as dataclasses are, so that a rule of an elementwise op is
+inlined and any other is one plain call.  `op.dx` and friends remain the meaning: `autograd` calls them directly whenever
+it differentiates twice, prunes or defers, and a test holds both bit-equal.
+"""
+from __future__ import annotations
+
+import linecache
+
+from minigrad.ops.symbols import PYTHON, NotSymbolic, emit
+from minigrad.tensor import INTERNAL
+
+
+class Plan:
+    """`names` are saved; `keep(xs, ys)` picks them; `pull(n, g, grads)` adds each gradient to `grads[edge]`."""
+
+    __slots__ = ("op", "mask", "names", "keep", "pull")
+
+    def __init__(self, op, mask: int, names: tuple[str, ...], keep, pull) -> None:
+        self.op, self.mask, self.names, self.keep, self.pull = op, mask, names, keep, pull
+
+
+def chosen(op, mask: int) -> list[int]:
+    """The numbers of the inputs in a bit mask."""
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def saved_names(op, mask: int) -> tuple[str, ...]:
+    """The names that the rules of the chosen inputs read, each once; TypeError if one has no rule."""
+    names: dict[str, None] = {}
+    for i in chosen(op, mask):
+        if op.input_name(i) not in op.reads:
+            raise TypeError(f"{op.label}: not differentiable with respect to its input `{op.input_name(i)}`. "
+                            "Detach it first: x.detach()")
+        names.update(dict.fromkeys(op.reads[op.input_name(i)]))
+    return tuple(names)
+
+
+def make_plan(op, mask: int, same: bool) -> Plan:
+    """The plan of `op` for the inputs in `mask`.  `same`: every input has y's shape, so nothing was broadcast."""
+    names = saved_names(op, mask)
+    scope = {"op": op, "unbroadcast": unbroadcast}
+    source = _keep_source(op, names) + _pull_source(op, mask, names, same)
+    build(source, f"<minigrad plan of {op!r}, inputs {mask:b}{' alike' if same else ''}>", scope)
+    return Plan(op, mask, names, scope["keep"], scope["pull"])
+
+
+def build(source: str, title: str, scope: dict) -> dict:
+    """Compile generated source so that tracebacks can show it, and run it in `scope`."""
+    linecache.cache[title] = (len(source), None, source.splitlines(True), title)
+    INTERNAL.add(title)
+    exec(compile(source, title, "exec"), scope)
+    return scope
+
+
+def value_of(op, name: str) -> str:
+    """Where `keep(xs, ys)` finds a name."""
+    if name.endswith("_shape"):
+        source, shape = value_of(op, name.removesuffix("_shape")), True
+        return f"tuple(x.shape for x in {source})" if source.startswith("tuple") else f"{source}.shape"
+    if name in op.inputs:
+        i = op.inputs.index(name)
+        return f"tuple(x.array for x in xs[{i}:])" if op.variadic and i == len(op.inputs) - 1 else f"xs[{i}].array"
+    return f"ys[{('y', *op.extra).index(name)}].array"
+
+
+def _keep_source(op, names) -> str:
+    return f"def keep(xs, ys): return ({''.join(value_of(op, n) + ', ' for n in names)})\n"
+
+
+def rule_text(op, name: str) -> str:
+    """The gradient of input `name` as an expression in o, g and the saved names: inlined if it has text, else a call."""
+    try:
+        if op.inline:
+            return emit(op, PYTHON, name, op.as_is)
+    except NotSymbolic:
+        pass
+    return f"op.d{name}(o, g, {', '.join(op.reads[name])})"
+
+
+def _pull_source(op, mask: int, names, same: bool) -> str:
+    numbers = chosen(op, mask)
+    lines = ["def pull(n, g, grads):", "    o = n.o"]
+    if names:
+        lines.append(f"    {', '.join(names)}, = n.saved")
+    lines.append(f"    {', '.join(f'e{k}' for k in range(len(numbers)))}, = n.edges")
+    shared = hasattr(op, "vjp")
+    if shared:
+        asked = tuple(i in numbers for i in range(max(mask.bit_length(), len(op.inputs))))
+        lines.append(f"    r = op.vjp(o, {asked}, g{''.join(', ' + n for n in names)})")
+    for k, i in enumerate(numbers):
+        lines.append(f"    d = {f'r[{i}]' if shared else rule_text(op, op.input_name(i))}")
+        lines += _give(f"e{k}", check=not (same or op.exact), optional=shared)
+    return "\n".join(lines) + "\n"
+
+
+def _give(edge: str, check: bool, optional: bool) -> list[str]:
+    """Lines that add `d` to the gradient of an edge, summed down to its shape where it was broadcast."""
+    body = [f"if d.shape != {edge}.shape: d = unbroadcast(o, d, {edge}.shape)"] if check else []
+    body += [f"old = grads[{edge}]", f"grads[{edge}] = d if old is None else old + d"]
+    if optional:
+        return ["    if d is not None:"] + ["        " + line for line in body]
+    return ["    " + line for line in body]
+
+
+def unbroadcast(o, g, shape: tuple[int, ...]):
+    """`g` summed over the axes along which an input of `shape` was broadcast."""
+    lead = len(g.shape) - len(shape)
+    axes = tuple(range(lead)) + tuple(i + lead for i, k in enumerate(shape) if k == 1 != g.shape[i + lead])
+    return o.reshape(o.sum(g, axes), shape)

@@ -1,0 +1,106 @@
+"""The algebra `o` on symbols: an op's forward and rules as source text, every literal typed.
+
+`PYTHON` text runs on NumPy arrays (the flattened doors and pulls of `plan.py` are made of it); `NUMBA` and `C` text runs
+on scalars and is what the graph compiler fuses.  A bare `1.0` would make numba compute in float64, and so would a truth
+value times a number: both are cast.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class NotSymbolic(Exception):
+    """The rule uses something that has no text, so it is called instead."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dialect:
+    """How one language writes the algebra.  `call` maps a function of the algebra to a pattern."""
+
+    lit: str
+    call: dict[str, str]
+    select: str
+    number: str                        # a truth value as a number
+    zero: str | None = None
+    one: str | None = None
+
+
+class Symbols:
+    """An `o` whose values are `Symbol`s."""
+
+    eager = True
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.zero = Symbol(dialect.zero, self) if dialect.zero else self.lit(0)
+        self.one = Symbol(dialect.one, self) if dialect.one else self.lit(1)
+
+    def lit(self, v) -> Symbol:
+        return Symbol(self.dialect.lit.format(float(v)), self)
+
+    def where(self, c, a, b) -> Symbol:
+        return Symbol(self.dialect.select.format(c=c.text, a=a.number, b=b.number), self)
+
+    def __getattr__(self, name: str):
+        pattern = self.dialect.call.get(name)
+        if pattern is None:
+            raise NotSymbolic(name)
+        truth = name in ("isnan", "logical_not")
+        return lambda *xs: Symbol(pattern.format(*(x.number for x in xs)), self, truth)
+
+
+class Symbol:
+    """A piece of source text that knows whether it is a truth value."""
+
+    def __init__(self, text: str, o: Symbols, truth: bool = False) -> None:
+        self.text, self.o, self.truth = text, o, truth
+
+    @property
+    def number(self) -> str:
+        return self.o.dialect.number.format(self.text) if self.truth else self.text
+
+    def __neg__(self) -> Symbol:
+        return Symbol(f"(-{self.number})", self.o)
+
+    def __pow__(self, b: Symbol) -> Symbol:
+        return Symbol(self.o.dialect.call["pow"].format(self.number, b.number), self.o)
+
+    def __bool__(self) -> bool:
+        raise NotSymbolic("a Python `if` on a value")
+
+
+def _operator(sign: str, truth: bool = False):
+    return lambda a, b: Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
+
+
+for _name, _sign in dict(add="+", sub="-", mul="*", truediv="/").items():
+    setattr(Symbol, f"__{_name}__", _operator(_sign))
+for _name, _sign in dict(gt=">", ge=">=", lt="<", le="<=", eq="==", ne="!=").items():
+    setattr(Symbol, f"__{_name}__", _operator(_sign, truth=True))
+Symbol.__and__, Symbol.__or__ = (lambda a, b: Symbol(f"({a.text} & {b.text})", a.o, True),
+                                 lambda a, b: Symbol(f"({a.text} | {b.text})", a.o, True))
+
+_NUMPY = "exp log log1p expm1 sqrt tanh sin cos abs sign floor maximum minimum isnan logical_not".split()
+PYTHON = Symbols(Dialect("o.lit({!r})", {**{n: f"o.{n}({{}})" for n in _NUMPY}, "maximum": "o.maximum({}, {})",
+                                         "minimum": "o.minimum({}, {})", "pow": "({} ** {})"},
+                         "o.where({c}, {a}, {b})", "{}", "o.zero", "o.one"))
+NUMBA = Symbols(Dialect("f4({!r})", {**{n: f"np.{n}({{}})" for n in _NUMPY}, "abs": "abs({})", "maximum": "np.maximum({}, {})",
+                                     "minimum": "np.minimum({}, {})", "pow": "({} ** {})", "logical_not": "(not {})"},
+                        "({a} if {c} else {b})", "f4({})"))
+C = Symbols(Dialect("{!r}f", {**{n: f"{n}f({{}})" for n in _NUMPY}, "abs": "fabsf({})", "maximum": "fmaxf({}, {})",
+                              "minimum": "fminf({}, {})", "pow": "powf({}, {})", "isnan": "isnan({})",
+                              "logical_not": "(!{})", "sign": "copysignf(1.0f, {})"},
+                    "({c} ? {a} : {b})", "(float)({})"))
+
+
+def emit(op, o: Symbols, gradient_of: str | None = None, truths: tuple[str, ...] = ()) -> str:
+    """Source of an elementwise op's forward, or of one of its rules, in the names of its inputs, `y` and `g`.
+    `truths` names the inputs that hold truth values."""
+    names = op.reads[gradient_of] if gradient_of else op.inputs
+    if op.variadic or any(n.endswith("_shape") for n in names):
+        raise NotSymbolic("a rule on shapes")
+    args = [Symbol(n, o, n in truths) for n in names]
+    out = getattr(op, "d" + gradient_of)(o, Symbol("g", o), *args) if gradient_of else op.forward(o, *args)
+    if not isinstance(out, Symbol):
+        raise NotSymbolic("a rule that gives no symbol")
+    return out.text if o is PYTHON else out.number

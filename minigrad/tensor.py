@@ -1,0 +1,353 @@
+"""Tensor, Node and `apply`: the graph appears as Python runs, one Node per application of an op.
+
+`apply` is the meaning of running an op; `ops/doors.py` holds the same written out flat for the hot path.  A Node keeps
+edges and the few values its gradient rules name, never the input Tensors, so values die by reference count.
+After `algebra.py`; `ops/` comes next and `autograd.py` walks what is recorded here.
+"""
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import weakref
+from contextlib import ContextDecorator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from minigrad.algebra import algebra_of, size_of
+from minigrad.aval import Aval, aval_of
+from minigrad.errors import GraphError
+
+LEAF = type("Leaf", (), {"__repr__": lambda self: "LEAF"})()    # in Tensor.node: wants a gradient, made by no op
+tick = itertools.count(1).__next__                              # the one clock: it numbers nodes and writes
+frame = sys._getframe
+
+
+# ---- how things are done now: one context variable, one frozen value, read once per op ---------------------------
+@dataclass(frozen=True, slots=True)
+class Mode:
+    grad: bool = True
+    observers: tuple = ()              # each called as f(op, inputs, outputs) after an op ran
+    sites: bool = True                 # remember the source line of each node
+    scope: tuple = ()                  # names of the modules being called, outermost first
+
+
+MODE: ContextVar[Mode] = ContextVar("minigrad.mode", default=Mode())
+current = MODE.get
+
+
+class changed(ContextDecorator):
+    """`with changed(grad=False):` – the mode with these fields replaced; also a decorator."""
+
+    def __init__(self, **fields) -> None:
+        self.fields, self.tokens = fields, []
+
+    def __enter__(self) -> None:
+        self.tokens.append(MODE.set(replace(current(), **self.fields)))
+
+    def __exit__(self, *_) -> None:
+        MODE.reset(self.tokens.pop())
+
+    def _recreate_cm(self) -> changed:
+        return changed(**self.fields)
+
+
+# ---- source lines ---------------------------------------------------------------------------------------------
+_HERE = os.path.dirname(os.path.abspath(__file__))
+INTERNAL = {os.path.join(folder, name) for folder, _, names in os.walk(_HERE) for name in names if name.endswith(".py")}
+
+
+def call_site(depth: int) -> tuple:
+    """(code, lasti) of the nearest caller outside this package: two words now, file and line on demand."""
+    f = frame(depth)
+    while f.f_code.co_filename in INTERNAL and f.f_back:
+        f = f.f_back
+    return f.f_code, f.f_lasti
+
+
+def site_text(code, lasti: int) -> str:
+    """'file:line, in function' of a call site."""
+    if code is None:
+        return "an unknown line (sites are off)"
+    line = next((n for a, b, n in code.co_lines() if a <= lasti < b), code.co_firstlineno)
+    return f"{code.co_filename}:{line}, in {code.co_name}"
+
+
+# ---- writes: a saved value is stale if its buffer was written after the node was made -------------------------------
+class Writes:
+    """When each buffer was last written, on the clock that numbers nodes; an unwritten graph pays one comparison a node."""
+
+    last: int = 0
+    table: dict[int, tuple] = {}
+
+    @classmethod
+    def note(cls, array) -> None:
+        """`array`'s buffer has just been written."""
+        if array.__class__ is Aval:
+            return
+        owner = algebra_of(array).storage(array)
+        key = id(owner)
+        cls.last = seq = tick()
+        old = cls.table.get(key)
+        ref = old[2] if old else weakref.ref(owner, lambda _, k=key: cls.table.pop(k, None))
+        cls.table[key] = seq, call_site(2), ref
+
+    @classmethod
+    def of(cls, array) -> tuple:
+        """(clock, call site, …) of the last write, (0, …) if there was none."""
+        return cls.table.get(id(algebra_of(array).storage(array)), (0, (None, 0), None))
+
+
+# ---- Node ---------------------------------------------------------------------------------------------------------
+class Node:
+    """One application.  `edges`: for each input that needs a gradient its producer Node, or the leaf Tensor itself.
+    A leaf does not point back, so there is no cycle.  `plan` is the op with what it saves and how it pulls."""
+
+    __slots__ = ("plan", "o", "edges", "saved", "shape", "seq", "code", "lasti", "scope")
+
+    @property
+    def op(self):
+        return self.plan.op
+
+    @property
+    def made_at(self) -> str:
+        return site_text(self.code, self.lasti)
+
+    @property
+    def next_functions(self) -> tuple:
+        """As PyTorch: ((producer or leaf, 0), …)."""
+        return tuple((e, 0) for e in self.edges or ())
+
+    def name(self) -> str:
+        return f"{type(self.op).__name__}Backward"
+
+    def __repr__(self) -> str:
+        return f"<{self.op} at {self.made_at}>"
+
+
+# ---- Tensor ---------------------------------------------------------------------------------------------------------
+_UNSET = {"grad": None, "hooks": None, "family": None}          # slots that read as None until they are set
+
+
+class Tensor:
+    """An array of any device with its place in the graph.  `array` is the raw array (an Aval on `meta`)."""
+
+    __slots__ = ("array", "o", "node", "grad", "hooks", "family", "__weakref__")
+    __array_ufunc__ = None                                        # so that NumPy arrays leave mixed operators to us
+
+    def __init__(self, array, requires_grad: bool = False) -> None:
+        self.array = array if array.__class__ in (np.ndarray, Aval) or not np.isscalar(array) else np.asarray(array)
+        self.o = algebra_of(self.array)
+        self.node = LEAF if requires_grad else None
+        self.grad = self.hooks = None
+
+    def __getattr__(self, name: str):
+        """Reached only for a slot never set: the hot path leaves `grad`, `hooks` and `family` unset."""
+        if name in _UNSET:
+            return None
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.o.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.array.shape)
+
+    @property
+    def aval(self) -> Aval:
+        return aval_of(self.array)
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.node is not None
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.node is None or self.node is LEAF
+
+    @property
+    def grad_fn(self) -> Node | None:
+        return None if self.is_leaf else self.node
+
+    @property
+    def made_at(self) -> str:
+        """The user's line that made this tensor: 'file:line, in function'."""
+        return "a leaf: made by no recorded operation" if self.is_leaf else self.node.made_at
+
+
+class Family:
+    """How often a base was rewritten with its history: shared by the base and all its views."""
+
+    __slots__ = ("writes",)
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+
+class View(Tensor):
+    """A Tensor that shares storage and history with `base`; `chain` holds the ops that lead from the base to it.
+
+    Its node is made anew when the base was written since (by itself, or through a sibling): `node` is a property here,
+    and a plain slot in a plain Tensor, so that only views pay for it."""
+
+    __slots__ = ("_node", "base", "chain", "seen")
+
+    @property
+    def node(self):
+        if self.seen != self.family.writes:
+            self.seen = self.family.writes
+            with changed(grad=True, observers=()):
+                self._node = self._from_base().node
+        return self._node
+
+    @node.setter
+    def node(self, node) -> None:
+        self._node = node
+
+    def _from_base(self) -> Tensor:
+        t = self.base
+        for op in self.chain:
+            t = apply(op, t)
+        return t
+
+    def look(self, x):
+        """What this view shows of `x`, a raw array laid out as the base."""
+        return seen_through(self.chain, x)
+
+
+def seen_through(chain: tuple, x):
+    """`x`, a raw array, looked at through view ops one after the other."""
+    o = algebra_of(x)
+    for op in chain:
+        x = op.forward(o, x)
+    return x
+
+
+def view(op, x: Tensor, array) -> View:
+    """A Tensor on `array`, which `op` shows of `x`'s memory."""
+    t = object.__new__(View)
+    base, chain = (x.base, x.chain) if isinstance(x, View) else (x, ())
+    if base.family is None:
+        base.family = Family()
+    t.array, t.o, t._node = array, algebra_of(array), None
+    t.base, t.chain, t.family, t.seen = base, (*chain, op), base.family, base.family.writes
+    return t
+
+
+# ---- apply ------------------------------------------------------------------------------------------------------------
+def apply(op, *xs: Tensor):
+    """The one place where an op runs: run or infer, record if an input needs it, tell the observers.
+    Returns a Tensor, or a tuple for an op with extra outputs."""
+    now, o = current(), xs[0].o
+    for x in xs:
+        if x.o is not o or not o.floating:
+            xs, o = op.agree(xs)
+            break
+    outs = run(op, o, xs)
+    y = view(op, xs[0], outs[0]) if op.aliases(xs[0].array) else Tensor(outs[0])
+    ys = (y, *map(Tensor, outs[1:]))
+    if now.grad:
+        record(op, o, xs, ys, now)
+    for observer in now.observers:
+        observer(op, xs, ys)
+    return ys if op.extra else y
+
+
+def run(op, o, xs: tuple) -> tuple:
+    """The op's outputs as raw arrays (Avals on meta)."""
+    try:
+        outs = op.forward(o, *(x.array for x in xs)) if o.eager else op.infer(*(x.array for x in xs))
+    except (ValueError, IndexError, TypeError) as e:
+        raise explained(op, xs, e) from None
+    return outs if op.extra else (outs,)
+
+
+def explained(op, xs: tuple, e: Exception) -> Exception:
+    """The error of the op's own shape rule, which names shapes and the way out; else `e` with the op noted on it."""
+    try:
+        op.infer(*(x.aval for x in xs))
+    except (ValueError, IndexError, TypeError) as better:
+        return better
+    e.add_note(f"in {op} on {', '.join(f'{x.dtype}{list(x.shape)}' for x in xs)}")
+    return e
+
+
+def record(op, o, xs: tuple, ys: tuple, now: Mode) -> None:
+    """Give ys[0] its Node, if an input has a history and the op can be differentiated."""
+    if not op.reads:
+        return
+    mask = sum(1 << i for i, x in enumerate(xs) if x.node is not None)
+    if not mask:
+        return
+    plan = op.plan(mask, False)
+    n = object.__new__(Node)
+    n.plan, n.o, n.shape, n.seq, n.scope = plan, o, ys[0].shape, tick(), now.scope
+    n.edges = tuple(x if x.node is LEAF else x.node for x in xs if x.node is not None)
+    n.saved = plan.keep(xs, ys)
+    n.code, n.lasti = call_site(3) if now.sites else (None, 0)
+    ys[0].node = n
+
+
+# ---- in place: a functional op, then a write -----------------------------------------------------------------------
+def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
+    """`x` takes the values of `out` in its own memory, and its history: what every method ending in `_` does."""
+    check_writable(x, out.shape, what)
+    if current().grad:
+        if isinstance(x, View):
+            _rewrite_base(x, out)
+        else:
+            x.node = out.node
+            if x.family is not None:
+                x.family.writes += 1
+    store(x, out)
+    return x
+
+
+def store(x: Tensor, out: Tensor) -> None:
+    """Write the values alone."""
+    if x.o.eager:
+        x.array[...] = out.array
+        Writes.note(x.array)
+
+
+def check_writable(x: Tensor, shape: tuple, what: str) -> None:
+    """Refuse a write that PyTorch refuses: to a leaf with a history, to overlapping memory, of another shape."""
+    base = x.base if isinstance(x, View) else x
+    if current().grad and base.node is LEAF:
+        kind = "a view of a leaf" if base is not x else "a leaf"
+        raise GraphError(f"{what}: {kind} that requires grad may be changed in place only under no_grad(). "
+                         "Write to a clone(), or wrap the update in `with mg.no_grad():`")
+    if any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape)):
+        raise GraphError(f"{what}: several elements of this expanded tensor {x.shape} share one memory cell. Write to a clone()")
+    if shape != x.shape:
+        raise GraphError(f"{what}: the result has shape {shape}, which does not fit into {x.shape} in place. "
+                         "Use the form without `_`")
+
+
+def _rewrite_base(x: View, out: Tensor) -> None:
+    """Record on the base that what `x` shows comes from `out` now; `x` and its siblings rebuild when next asked.
+    The op is recorded without being run: the values are written in place."""
+    base, now = x.base, current()
+    if base.node is None and out.node is None:
+        return
+    op = x.chain[0].written(x.chain)
+    record(op, base.o, (base, out), (base,), now)
+    for observer in now.observers:
+        observer(op, (base, out), (base,))
+    base.family.writes += 1
+
+
+def is_grad_enabled() -> bool:
+    return current().grad
+
+
+def numel(x: Tensor) -> int:
+    return size_of(x.shape)
