@@ -69,7 +69,7 @@ class Arrays:
 
     def arange(self, n: int):
         """0 … n-1 as int64 on this device."""
-        return algebra(self.device, np.dtype(np.int64)).upload(np.arange(n))
+        return np.arange(n) if self.device is CPU else algebra(self.device, np.dtype(np.int64)).upload(np.arange(n))
 
     def cast(self, x, dtype: np.dtype):
         return x.astype(dtype)
@@ -189,6 +189,11 @@ class Arrays:
 
     def one_hot(self, t, n, like):
         return (t[..., None] == self.arange(n)).astype(like.dtype)
+
+    def less_one_hot(self, p, t):
+        """p - one_hot(t) for rows of a matrix `p` that is a fresh buffer of ours: overwritten."""
+        p[self.arange(len(p)), t] -= self.one
+        return p
 
     # -- random: `key` is a host array [seed, offset]; the same key draws the same numbers on every device
     def normal(self, key, shape):

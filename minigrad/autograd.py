@@ -16,6 +16,7 @@ from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import GraphError, ShapeError
 from minigrad.ops.plan import Plan, chosen, unbroadcast
+from minigrad.ops.shape import clone
 from minigrad.ops.traced import traced
 from minigrad.tensor import LEAF, Node, Tensor, View, Writes, apply, changed, current, site_text
 
@@ -184,19 +185,27 @@ def accumulate(leaf: Tensor, g, on_tensors: bool = False) -> None:
             return
         shared = sys.getrefcount(g) > _SOLE or isinstance(g, np.generic) or getattr(g, "base", None) is not None
         g = Tensor(leaf.o.copy(np.asarray(g) if isinstance(g, np.generic) else g) if shared else g)
+    elif leaf.grad is None:
+        g = clone(g)
+    if leaf.grad is not None and (leaf.grad.shape, leaf.grad.dtype) != (leaf.shape, leaf.dtype):
+        raise GraphError(f"backward: the .grad of this leaf is {leaf.grad.dtype}{list(leaf.grad.shape)}, the leaf is "
+                         f"{leaf.dtype}{list(leaf.shape)}. Set .grad to None or to a tensor like the leaf")
     leaf.grad = g if leaf.grad is None else leaf.grad + g
 
 
 def run_hooks(hooks: dict, g, on_tensors: bool):
     """Pass a gradient through hooks in the order they were registered; what one returns replaces it."""
-    t = g if on_tensors else Tensor(g)
+    if not on_tensors:
+        with changed(grad=False):
+            return run_hooks(hooks, Tensor(g), True).array
+    t = g
     for hook in tuple(hooks.values()):
         got = hook(t)
         if got is not None:
             if not isinstance(got, Tensor) or got.shape != t.shape:
                 raise ShapeError(f"hook: returned {type(got).__name__} {getattr(got, 'shape', '')}, expected a Tensor of shape {t.shape} or None")
             t = got
-    return t if on_tensors else t.array
+    return t
 
 
 class Hooked(Plan):
@@ -205,13 +214,13 @@ class Hooked(Plan):
     __slots__ = ("hooks", "inner", "last")
 
     def __init__(self, inner: Plan) -> None:
-        super().__init__(inner.op, inner.mask, inner.names, inner.keep, self._pull)
+        self.op, self.mask, self.names, self.keep = inner.op, inner.mask, inner.names, inner.keep
         self.hooks, self.inner, self.last = {}, inner, {}
 
     def hooked(self, g, on_tensors: bool):
         return run_hooks({**self.hooks, **self.last}, g, on_tensors)
 
-    def _pull(self, n: Node, g, grads) -> None:
+    def pull(self, n: Node, g, grads) -> None:
         self.inner.pull(n, self.hooked(g, False), grads)
 
     def __getattr__(self, name: str):
@@ -315,17 +324,27 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     `defer=params` leaves their gradients undone and returns the work, a list of functions to call later."""
     roots, ys = _roots(tensors, grad_tensors, "backward")
     retain, on_tensors = create_graph if retain_graph is None else retain_graph, _on_tensors(ys, create_graph)
-    defer, work = frozenset(defer), []
     targets = None if inputs is None else frozenset(_edges_of(inputs, "backward"))
-    with changed(grad=create_graph):
-        if on_tensors or defer or targets is not None:
-            raw = roots if on_tensors else {e: g.array for e, g in roots.items()}
-            grads, work = sweep_fully(raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=defer)
-        else:
-            grads = sweep({e: g.array for e, g in roots.items()}, retain)
-        for leaf in [e for e, g in grads.items() if e.__class__ is not Node and g is not None and (targets is None or e in targets)]:
-            accumulate(leaf, grads.pop(leaf), on_tensors)
+    raw, work = (roots if on_tensors else {e: g.array for e, g in roots.items()}), []
+    if on_tensors or defer or targets is not None:
+        with changed(grad=create_graph):
+            grads, work = sweep_fully(raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer))
+            _deposit(grads, targets, on_tensors)
+            for x in _listed(inputs) if targets else ():
+                if x.node is not LEAF and grads.get(x.node) is not None:
+                    accumulate(x, grads[x.node], on_tensors)
+    else:
+        _deposit(sweep(raw, retain), None, False)
     return work if defer else None
+
+
+def _deposit(grads: dict[Edge, object], targets: frozenset | None, on_tensors: bool) -> None:
+    """Add what the walk found to the leaves."""
+    for leaf in [e for e in grads if e.__class__ is not Node and (targets is None or e in targets)]:
+        g = grads[leaf]
+        if g is not None:
+            del g
+            accumulate(leaf, grads.pop(leaf), on_tensors)
 
 
 def _edges_of(inputs, what: str) -> list[Edge]:
@@ -403,6 +422,10 @@ class set_grad_enabled(changed):
 
     def __enter__(self) -> None:
         return None
+
+    def __call__(self, function):
+        self.__exit__()
+        return changed(**self.fields)(function)
 
 
 class observe(changed):

@@ -5,13 +5,16 @@ After `autograd.py`.
 """
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from minigrad.autograd import run_hooks
 from minigrad.errors import GraphError, ShapeError
 from minigrad.ops.plan import Plan, unbroadcast
 from minigrad.ops.traced import traced
-from minigrad.tensor import LEAF, Node, Tensor, Writes, call_site, changed, current, tick
+from minigrad.tensor import (
+    LEAF, Node, Tensor, View, Writes, _rewrite_base, call_site, changed, check_writable, current, tick,
+)
 
 
 class FunctionContext:
@@ -65,20 +68,38 @@ class _Named:
 
     reads: dict = {}
 
-    def __init__(self, name: str) -> None:
-        self.label = name
+    def __init__(self, label: str) -> None:
+        self.label = label
 
     def __repr__(self) -> str:
         return self.label
 
 
-class OutputPlan(Plan):
+@lru_cache(1024)
+def _named(label: str) -> _Named:
+    """One of a class of that name, since a node is called by the class of its op."""
+    return type(label, (_Named,), {})(label)
+
+
+class CustomPlan(Plan):
+    """A plan whose `pull` is a method: as an attribute it would be a cycle, and outlive its graph until the next collection."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, mask: int, names: tuple[str, ...]) -> None:
+        self.op, self.mask, self.names, self.keep = _named(name), mask, names, None
+
+    def pull(self, n: Node, g, grads) -> None:
+        raise NotImplementedError
+
+
+class OutputPlan(CustomPlan):
     """The plan of output number `k` of a hub: hand the gradient on."""
 
     __slots__ = ("k",)
 
     def __init__(self, name: str, k: int) -> None:
-        super().__init__(_Named(f"{name}[{k}]"), 1, (), None, self._pull)
+        super().__init__(f"{name}[{k}]", 1, ())
         self.k = k
 
     def numbers(self) -> list[int]:
@@ -87,19 +108,19 @@ class OutputPlan(Plan):
     def gradients(self, n: Node, g, values, on_tensors: bool) -> dict:
         return {0: Parts({self.k: g})}
 
-    def _pull(self, n: Node, g, grads) -> None:
+    def pull(self, n: Node, g, grads) -> None:
         (hub,) = n.edges
         grads[hub] = Parts({self.k: g}) if grads[hub] is None else grads[hub] + Parts({self.k: g})
 
 
-class FunctionPlan(Plan):
+class FunctionPlan(CustomPlan):
     """The plan of one call of a Function: runs the user's backward."""
 
     __slots__ = ("cls", "ctx", "inputs", "outputs", "origins")
 
     def __init__(self, cls: type[Function], ctx: FunctionContext, args: tuple, outputs: list) -> None:
         mask = sum(1 << i for i, need in enumerate(ctx.needs_input_grad) if need)
-        super().__init__(_Named(cls.__name__), mask, tuple(f"saved {i}" for i in range(len(ctx._kept))), None, self._pull)
+        super().__init__(cls.__name__, mask, tuple(f"saved {i}" for i in range(len(ctx._kept))))
         self.cls, self.ctx = cls, ctx
         self.inputs = [(a.shape, a.o) if isinstance(a, Tensor) else None for a in args]
         self.outputs = [(y.aval, y.o) for y in outputs]
@@ -111,7 +132,8 @@ class FunctionPlan(Plan):
         """{input number: gradient} from the user's backward, checked."""
         self.ctx._read = tuple(_restored(n, array, origin) for array, origin in zip(n.saved, self.origins))
         try:
-            got = self.cls.backward(self.ctx, *self._upstream(g, on_tensors))
+            with changed(grad=current().grad and on_tensors):
+                got = self.cls.backward(self.ctx, *self._upstream(g, on_tensors))
         finally:
             self.ctx._read = None
         got = got if isinstance(got, tuple) else (got,)
@@ -138,6 +160,8 @@ class FunctionPlan(Plan):
         shape, o = self.inputs[i]
         if not self.ctx.needs_input_grad[i]:
             return None
+        if d.o.device is not o.device:
+            raise GraphError(f"{self.cls.__name__}.backward: gradient {i} is on {d.o.device}, its input on {o.device}")
         if d.shape != shape:
             try:
                 d = unbroadcast(traced(d.o), d, shape)
@@ -148,7 +172,7 @@ class FunctionPlan(Plan):
         d = d if d.dtype == o.dtype else d.to(o.dtype)
         return d if on_tensors else d.array
 
-    def _pull(self, n: Node, g, grads) -> None:
+    def pull(self, n: Node, g, grads) -> None:
         found = self.gradients(n, g, None, False)
         for i, e in zip(self.numbers(), n.edges):
             d, old = found[i], grads[e]
@@ -163,10 +187,11 @@ def _restored(n: Node, array, origin) -> Tensor | None:
     if isinstance(origin, Tensor):
         return origin
     t = Tensor(array)
-    t.node = n if origin == "output" else n.edges[origin] if isinstance(origin, int) else None
-    if isinstance(t.node, Tensor):
-        return t.node
-    return t
+    if isinstance(origin, tuple):
+        t.node = n if n.shape != Parts.shape else _output_node(origin[1], n, t)
+    elif origin is not None:
+        t.node = n.edges[origin]
+    return t.node if isinstance(t.node, Tensor) else t
 
 
 class Function:
@@ -185,7 +210,7 @@ class Function:
         """Run forward outside the graph and record the call as one node."""
         ctx = FunctionContext(tuple(isinstance(a, Tensor) and a.requires_grad and current().grad for a in args))
         with changed(grad=False):
-            if "setup_context" in vars(cls):
+            if hasattr(cls, "setup_context"):
                 result = cls.forward(*args)
                 cls.setup_context(ctx, args, result)
             else:
@@ -193,8 +218,11 @@ class Function:
         outs = list(result) if isinstance(result, tuple | list) else [result]
         inputs = [a for a in args if isinstance(a, Tensor)]
         ys = [_own(y, inputs, ctx._dirty) for y in outs]
+        for d in ctx._dirty:
+            check_writable(d, d.shape, f"{cls.__name__}, mark_dirty")
+            Writes.note(d.array)
         if any(ctx.needs_input_grad):
-            _record(cls, ctx, args, ys, [y for y in outs if isinstance(y, Tensor)], outs)
+            _record(cls, ctx, args, ys, outs)
         return tuple(ys) if isinstance(result, tuple | list) else ys[0]
 
 
@@ -205,7 +233,8 @@ def _own(y, inputs: list, dirty: tuple):
     return Tensor(y.array) if any(y is x for x in inputs) or y.node is not None or type(y) is not Tensor else y
 
 
-def _record(cls, ctx, args, ys, tensors, outs) -> None:
+def _record(cls, ctx, args, ys, outs) -> None:
+    """One node for the call, and one more for each output if there are several."""
     differentiable = [y for y, out in zip(ys, outs) if isinstance(y, Tensor) and y.o.floating and not any(out is c for c in ctx._constant)]
     if not differentiable:
         return
@@ -218,29 +247,40 @@ def _record(cls, ctx, args, ys, tensors, outs) -> None:
     needing = [a for a, need in zip(args, ctx.needs_input_grad) if need]
     n.edges = tuple(a if a.node is LEAF else a.node for a in needing)
     n.saved = tuple(None if t is None else t.array for t in ctx._kept)
-    n.plan.origins = [_origin(t, needing, outs) for t in ctx._kept]
+    n.plan.origins = [_origin(t, needing, [y for y in outs if isinstance(y, Tensor)], ctx._dirty) for t in ctx._kept]
     ctx._kept = ()
-    for d in ctx._dirty:
-        Writes.note(d.array)
-        n.seq = tick()
     for k, y in enumerate(outputs):
         if any(y is d for d in differentiable):
-            y.node = n if len(outputs) == 1 else _output_node(cls.__name__, k, n, y, now)
+            _connect(y, n if len(outputs) == 1 else _output_node(k, n, y), any(y is d for d in ctx._dirty))
 
 
-def _origin(t, needing: list, outs: list):
+def _connect(y: Tensor, node: Node, dirty: bool) -> None:
+    """Give an output its history; one that was written in place passes it on to its base or its views."""
+    if dirty and isinstance(y, View):
+        out = Tensor(y.array)
+        out.node = node
+        _rewrite_base(y, out)
+        return
+    y.node = node
+    if dirty and y.family is not None:
+        y.family.writes += 1
+
+
+def _origin(t, needing: list, outputs: list, dirty: tuple):
+    """Where a saved tensor comes from: ("output", k), the number of an edge, or the tensor itself if it has a history."""
     for i, a in enumerate(needing):
-        if t is a:
+        if t is a and not any(t is d for d in dirty):
             return i
-    if any(t is y for y in outs):
-        return "output"
-    return t
+    for k, y in enumerate(outputs):
+        if t is y:
+            return "output", k
+    return t if t is not None and t.node is not None else None
 
 
-def _output_node(name: str, k: int, hub: Node, y: Tensor, now) -> Node:
+def _output_node(k: int, hub: Node, y: Tensor) -> Node:
     n = object.__new__(Node)
-    n.plan, n.o, n.edges, n.saved, n.shape, n.seq = OutputPlan(name, k), y.o, (hub,), (), y.shape, tick()
-    n.code, n.lasti, n.scope = hub.code, hub.lasti, now.scope
+    n.plan, n.o, n.edges, n.saved, n.shape, n.seq = OutputPlan(repr(hub.op), k), y.o, (hub,), (), y.shape, tick()
+    n.code, n.lasti, n.scope = hub.code, hub.lasti, hub.scope
     return n
 
 

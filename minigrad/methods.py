@@ -10,15 +10,16 @@ import numpy as np
 from minigrad import autograd
 from minigrad.algebra import size_of
 from minigrad.aval import Aval
-from minigrad.device import CPU, META, Device, device as as_device
-from minigrad.dtype import as_dtype, bool_, float16, float32, float64, int32, int64, is_float
+from minigrad.device import CPU, META, Device, backend_of, device as as_device
+from minigrad.dtype import as_dtype, bool_, category, float16, float32, float64, int32, int64, is_float, get_default_dtype, of_number
 from minigrad.errors import DTypeError, GraphError
 from minigrad.ops import derived, elementwise as e, function
 from minigrad.ops import compare as c, fused as f, index as i, matmul as m, reduce_functions as r, shape as s, views as v
-from minigrad.ops.doors import literal
+from minigrad.ops.doors import door, literal
 from minigrad.ops.op import cast
 from minigrad.ops.reduce import axes_of
 from minigrad.ops.transfer import Transfer
+from minigrad import values as p
 from minigrad.tensor import LEAF, Tensor, View, Writes, apply, check_writable, current, overwrite, store
 
 add, sub, mul, div, pow_door = (function(cls) for cls in (e.Add, e.Sub, e.Mul, e.Div, e.Pow))
@@ -37,11 +38,43 @@ def pow(a: Tensor, b) -> Tensor:
     return pow_door(a, b)
 
 
-def _operator(f, swapped: bool = False):
-    """The method of a binary function; an operand of another kind is left to Python to ask."""
-    if swapped:
-        return lambda a, b: f(literal(b, a), a) if isinstance(b, NUMBERS) else NotImplemented
+def _operator(f):
+    """The operator of a binary function; an operand of another kind is left to Python to ask."""
     return lambda a, b: f(a, b) if isinstance(b, NUMBERS) else NotImplemented
+
+
+def _swapped(f):
+    """The same with the operands exchanged: `2 - x`."""
+    return lambda a, b: f(literal(b, a), a) if isinstance(b, NUMBERS) else NotImplemented
+
+
+def _direct(cls):
+    """The operator of an elementwise op, as a door of its own: the hot path has no call in between."""
+    return door(cls.of(), operator=True)
+
+
+def _truths(cls, sign: str):
+    """The operator & | ^ of truth values; on integers PyTorch works on bits, which is refused here."""
+    f = function(cls)
+
+    def method(a: Tensor, b):
+        if not isinstance(b, NUMBERS):
+            return NotImplemented
+        b = literal(b, a)
+        if a.dtype != bool_ or b.dtype != bool_:
+            raise DTypeError(f"{sign} is for bool tensors, got {a.dtype} and {b.dtype}: bits are not supported. Compare first, or use .bool()")
+        return f(a, b)
+    return method
+
+
+def invert(x: Tensor) -> Tensor:
+    """not x, of truth values."""
+    if x.dtype != bool_:
+        raise DTypeError(f"~ is for bool tensors, got {x.dtype}: bits are not supported. Use logical_not, or .bool() first")
+    return function(c.Not)(x)
+
+
+_TRUTHS = {f"__{r}{name}__": _truths(cls, sign) for name, cls, sign in (("and", c.And, "&"), ("or", c.Or, "|"), ("xor", c.NotEqual, "^")) for r in ("", "r")}
 
 
 def add_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
@@ -58,7 +91,9 @@ def where(condition: Tensor, a, b) -> Tensor:
     """a where the condition holds, else b; gradient only to the branch taken."""
     if not isinstance(condition, Tensor) or condition.dtype != bool_:
         raise DTypeError(f"where: the condition must be a bool tensor, got {getattr(condition, 'dtype', type(condition).__name__)}")
-    like = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else Tensor(np.zeros((), float32))
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):      # two numbers: the larger kind of the two decides
+        a = literal(a, condition) if category(of_number(a)) >= category(of_number(b)) else a
+    like = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else literal(b, condition)
     return apply(e.Where.of(), condition, literal(a, like), literal(b, like))
 
 
@@ -74,86 +109,20 @@ def clamp(x: Tensor, min=None, max=None) -> Tensor:
     return y
 
 
-def norm(x: Tensor, p: float = 2, dim=None, keepdim: bool = False) -> Tensor:
-    """The p-norm over `dim`; p may be infinity."""
-    if p == float("inf"):
-        return r.amax(x.abs(), dim, keepdim)
+def norm(x: Tensor, p: float | str = "fro", dim=None, keepdim: bool = False) -> Tensor:
+    """The p-norm over `dim`, with gradient 0 at 0; p may be ±infinity, 0 (how many are not 0) or "fro" (2)."""
+    if isinstance(p, str) and p != "fro":
+        raise ValueError(f"norm: p is a number or 'fro', got {p!r}")
+    p = 2 if p == "fro" else p
+    if abs(p) == float("inf"):
+        return (r.amax if p > 0 else r.amin)(x.abs(), dim, keepdim)
+    if p == 0:
+        return r.sum(cast(x != 0, x.dtype), dim, keepdim)
     if p == 1:
         return r.sum(x.abs(), dim, keepdim)
-    return r.sum(square(x), dim, keepdim).sqrt() if p == 2 else r.sum(x.abs() ** p, dim, keepdim) ** (1 / p)
-
-
-# ---- what a tensor is -----------------------------------------------------------------------------------------------------
-def size(x: Tensor, dim: int | None = None):
-    """The shape, or one size of it."""
-    return x.shape if dim is None else x.shape[axes_of(dim, x.ndim, "size")[0]]
-
-
-def numpy(x: Tensor) -> np.ndarray:
-    """The values as a NumPy array on the same memory; refused on a device (use .cpu()) and with a history (use .detach())."""
-    if x.node is not None:
-        raise GraphError("numpy(): this tensor requires a gradient, which NumPy would not see. Use .detach().numpy()")
-    if x.o.device is not CPU:
-        raise TypeError(f"numpy(): the tensor is on {x.o.device}; copy it first: .cpu().numpy()")
-    return x.array
-
-
-def host(x: Tensor) -> np.ndarray:
-    """The values on the host: the same memory on cpu, a copy from a device."""
-    if not x.o.eager:
-        raise RuntimeError(f"a meta tensor has no values (shape {x.shape}, {x.dtype}): make it on 'cpu' to compute")
-    return x.o.host(x.array)
-
-
-def item(x: Tensor) -> bool | int | float:
-    """The one element as a Python number."""
-    if size_of(x.shape) != 1:
-        raise GraphError(f"item(): a tensor of shape {x.shape} is not one element. Use .tolist()")
-    return host(x).item()
-
-
-def tolist(x: Tensor):
-    """The values as nested lists of Python numbers."""
-    return host(x).tolist()
-
-
-def as_bool(x: Tensor) -> bool:
-    if size_of(x.shape) != 1:
-        raise GraphError(f"bool(): a tensor of shape {x.shape} is neither true nor false as a whole. Use .any() or .all()")
-    return bool(item(x))
-
-
-def length(x: Tensor) -> int:
-    if not x.ndim:
-        raise TypeError("len() of a 0-d tensor")
-    return x.shape[0]
-
-
-def iterate(x: Tensor):
-    if not x.ndim:
-        raise TypeError("iteration over a 0-d tensor")
-    return (x[k] for k in range(x.shape[0]))
-
-
-def contains(x: Tensor, value) -> bool:
-    return bool((x == value).any())
-
-
-def as_array(x: Tensor, dtype=None, copy=None) -> np.ndarray:
-    """For `np.asarray(t)`: as `.numpy()`."""
-    found = numpy(x)
-    return found if dtype is None else found.astype(dtype)
-
-
-def as_text(x: Tensor) -> str:
-    """As PyTorch: four significant digits, dtype where it is not the default, and what is known of the history."""
-    if not x.o.eager:
-        return f"tensor(..., device='meta', size={x.shape}, dtype={x.dtype})"
-    body = np.array2string(host(x), precision=4, separator=", ", prefix="tensor(", threshold=1000, floatmode="maxprec_equal")
-    notes = [] if x.o.device is CPU else [f"device='{x.o.device}'"]
-    notes += [] if x.dtype in (float32, int64, bool_) and size_of(x.shape) else [f"dtype={x.dtype}"]
-    notes += ["requires_grad=True"] if x.node is LEAF else [f"grad_fn=<{x.node.name()}>"] if x.node is not None else []
-    return f"tensor({', '.join([body, *notes])})"
+    total = r.sum(square(x) if p == 2 else x.abs() ** p, dim, keepdim)
+    some = total != 0                                             # the root has no slope at 0: nothing goes through it there
+    return where(some, pow(where(some, total, 1), 1 / p), total)
 
 
 # ---- moving and converting ----------------------------------------------------------------------------------------------------
@@ -178,7 +147,7 @@ def to(x: Tensor, *args, dtype=None, device=None, copy: bool = False) -> Tensor:
 def _moved(x: Tensor, where: Device) -> Tensor:
     if where is META:
         return Tensor(Aval(x.shape, x.dtype))
-    host(x)
+    p.check_values(x)
     return apply(Transfer.of(x.o.device, where), x)
 
 
@@ -221,10 +190,10 @@ def get_data(x: Tensor) -> Tensor:
 
 def set_data(x: Tensor, value: Tensor) -> None:
     """Exchange the values under a tensor, unseen by the graph."""
-    if value.shape != x.shape or value.dtype != x.dtype:
-        x.o = value.o
+    if not isinstance(value, Tensor):
+        raise TypeError(f".data takes a Tensor, got {type(value).__name__}. To write values: x.copy_(...) under no_grad()")
     Writes.note(x.array)
-    x.array = value.array
+    x.array, x.o = value.array, value.o
 
 
 # ---- in place -------------------------------------------------------------------------------------------------------------------
@@ -277,22 +246,22 @@ METHODS = {
     **derived("method"),
     "add": add_scaled, "sub": sub_scaled, "mul": mul, "div": div, "pow": pow, "maximum": maximum, "minimum": minimum,
     "multiply": mul, "divide": div, "true_divide": div, "subtract": sub_scaled,
-    "__add__": _operator(add), "__radd__": _operator(add, True), "__sub__": _operator(sub), "__rsub__": _operator(sub, True),
-    "__mul__": _operator(mul), "__rmul__": _operator(mul, True), "__truediv__": _operator(div), "__rtruediv__": _operator(div, True),
-    "__pow__": _operator(pow), "__rpow__": _operator(pow, True), "__matmul__": m.matmul, "__neg__": function(e.Neg), "__abs__": function(e.Abs),
-    "__gt__": _operator(function(c.Greater)), "__ge__": _operator(function(c.GreaterEqual)), "__lt__": _operator(function(c.Less)),
-    "__le__": _operator(function(c.LessEqual)), "__eq__": _operator(function(c.Equal)), "__ne__": _operator(function(c.NotEqual)),
-    "__and__": _operator(function(c.And)), "__or__": _operator(function(c.Or)), "__invert__": function(c.Not),
-    "__hash__": object.__hash__, "__getitem__": i.getitem, "__setitem__": i.setitem, "__bool__": as_bool, "__float__": lambda x: float(item(x)),
-    "__int__": lambda x: int(item(x)), "__index__": lambda x: int(item(x)), "__len__": length, "__iter__": iterate, "__contains__": contains,
-    "__array__": as_array, "__repr__": as_text,
-    "__iadd__": augmented(add, "+="), "__isub__": augmented(sub, "-="), "__imul__": augmented(mul, "*="), "__itruediv__": augmented(div, "/="),
+    "__add__": _direct(e.Add), "__radd__": _swapped(add), "__sub__": _direct(e.Sub), "__rsub__": _swapped(sub),
+    "__mul__": _direct(e.Mul), "__rmul__": _swapped(mul), "__truediv__": _direct(e.Div), "__rtruediv__": _swapped(div),
+    "__pow__": _operator(pow), "__rpow__": _swapped(pow), "__matmul__": m.matmul, "__neg__": function(e.Neg), "__abs__": function(e.Abs),
+    "__gt__": _direct(c.Greater), "__ge__": _direct(c.GreaterEqual), "__lt__": _direct(c.Less),
+    "__le__": _direct(c.LessEqual), "__eq__": _direct(c.Equal), "__ne__": _direct(c.NotEqual),
+    **_TRUTHS, "__invert__": invert,
+    "__hash__": object.__hash__, "__getitem__": i.getitem, "__setitem__": i.setitem, "__bool__": p.as_bool, "__float__": lambda x: float(p.item(x)),
+    "__int__": lambda x: int(p.item(x)), "__index__": p.as_index, "__len__": p.length, "__iter__": p.iterate, "__contains__": p.contains,
+    "__array__": p.as_array, "__repr__": p.as_text, "__format__": p.formatted, "__deepcopy__": p.deep_copy, "__reduce_ex__": p.reduce,
+    "__iadd__": augmented(add, "+="), "__isub__": augmented(sub, "-="), "__imul__": augmented(mul, "*="), "__itruediv__": augmented(div, "/="), "__ipow__": augmented(pow, "**="),
     "matmul": m.matmul, "mm": m.matmul, "where": lambda x, condition, other: where(condition, x, other), "clamp": clamp, "clip": clamp, "norm": norm,
     "sum": r.sum, "mean": r.mean, "var": r.var, "max": r.max, "min": r.min, "amax": r.amax, "amin": r.amin, "argmax": r.argmax, "argmin": r.argmin,
     "all": r.all, "any": r.any, "softmax": f.softmax, "log_softmax": f.log_softmax, "logsumexp": f.logsumexp,
     "reshape": v.reshape, "view": v.view, "flatten": v.flatten, "permute": v.permute, "transpose": v.transpose, "t": v.t, "expand": v.expand,
     "unsqueeze": v.unsqueeze, "squeeze": v.squeeze, "contiguous": s.contiguous, "clone": s.clone, "gather": i.gather,
-    "size": size, "numel": lambda x: size_of(x.shape), "dim": lambda x: x.ndim, "numpy": numpy, "item": item, "tolist": tolist,
+    "size": p.size, "numel": lambda x: size_of(x.shape), "dim": lambda x: x.ndim, "numpy": p.numpy, "item": p.item, "tolist": p.tolist,
     "is_contiguous": lambda x: x.aval.is_contiguous(), "element_size": lambda x: x.dtype.itemsize,
     "is_floating_point": lambda x: is_float(x.dtype), "stride": lambda x: tuple(n // x.dtype.itemsize for n in x.aval.strides),
     "to": to, "type_as": type_as, "cuda": cuda, "cpu": lambda x: to(x, CPU), "float": lambda x: cast(x, float32), "double": lambda x: cast(x, float64),
@@ -317,3 +286,4 @@ for _name, _function in IN_PLACE.items():
 for _name, _function in PROPERTIES.items():
     setattr(Tensor, _name, property(_function))
 Tensor.data = property(get_data, set_data)
+Tensor.requires_grad = property(lambda x: x.node is not None, requires_grad_)

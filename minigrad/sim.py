@@ -21,11 +21,9 @@ import numpy as np
 
 from minigrad import sim_allow as allow
 from minigrad.errors import ImplicitTransfer, SimOutOfMemory
-from minigrad.sim_allow import refuse, say
+from minigrad.sim_allow import SCALARS, lower, lower_index, lower_value, refuse, say
 
 _ndarray, _asarray = np.ndarray, np.asarray
-_SCALARS = (int, float, complex, np.generic)           # a bool is an int
-_BASIC_INDEX = (int, slice, type(None), type(...), np.integer, np.bool_)
 _PLAIN = frozenset((int, float, bool, str, type(None), type, np.dtype))
 
 
@@ -55,10 +53,7 @@ class SimDevice:
         return f"<{self.name}: {self.used:,} B used, peak {self.peak:,} B, {limit}>"
 
     def asarray(self, host: Any, dtype: Any = None) -> SimArray:
-        """A copy of a host array, list or number on this device: an explicit, counted transfer.
-
-        An array of another device is copied too; one of this device is returned as it is.
-        """
+        """A counted copy here of a host array, list or number, or of another device's array."""
         if type(host) is not SimArray:
             x = _fresh(np.array(host, dtype), self)
         elif host.device is self:
@@ -82,7 +77,7 @@ class SimDevice:
         return self._make(np.ones, shape, dtype)
 
     def full(self, shape: Any, value: Any, dtype: Any = None) -> SimArray:
-        if not isinstance(value, _SCALARS):
+        if not isinstance(value, SCALARS):
             refuse(f"{self.name} full", (value,))
         dtype = np.asarray(value).dtype if dtype is None else dtype
         return self._make(partial(np.full, fill_value=value), shape, dtype)
@@ -96,9 +91,8 @@ class SimDevice:
         return _fresh(make(shape, dtype=dtype), self)
 
     def reset_peak(self) -> None:
-        """Start measuring the peak anew, from what is in use now."""
-        with self._lock:
-            self.peak = self.used
+        """Measure the peak anew, from what is in use now."""
+        self.peak = self.used
 
     def _require(self, nbytes: int) -> None:
         if self.limit is not None and self.used + nbytes > self.limit:
@@ -188,44 +182,6 @@ def _lift(result: Any, device: SimDevice) -> Any:
     return None if result is None else _adopt(_asarray(result), device)
 
 
-def _lower(x: Any, device: SimDevice, name: str, values: Any) -> Any:
-    """The host side of an argument; refuses other places, and lists of arrays and other things."""
-    if type(x) is SimArray:
-        return x._a if x.device is device else refuse(name, values)
-    if isinstance(x, (tuple, list)):
-        arrays = sum([isinstance(i, (SimArray, _ndarray)) for i in x])
-        if arrays and arrays < len(x):
-            refuse(name, x)
-        return (list if type(x) is list else tuple)([_lower(i, device, name, values) for i in x])
-    return refuse(name, values) if isinstance(x, _ndarray) else x
-
-
-def _lower_index(key: Any, x: SimArray, name: str) -> Any:
-    if type(key) is tuple:
-        return tuple([k if type(k) is slice else _lower_index(k, x, name) for k in key])
-    if type(key) is SimArray:
-        return key._a if key.device is x.device else refuse(name, (x, key))
-    return key if isinstance(key, _BASIC_INDEX) else refuse(name, (x, key))
-
-
-def _has_mask(index: Any) -> bool:
-    keys = index if type(index) is tuple else (index,)
-    return any([type(k) is _ndarray and k.dtype.kind == "b" for k in keys])
-
-
-def _lower_value(x: Any, beside: SimArray, name: str) -> Any:
-    if type(x) is SimArray and x.device is beside.device:
-        return x._a
-    return x if isinstance(x, _SCALARS) else refuse(name, (beside, x))
-
-
-def _stray(x: Any, name: str, values: tuple) -> Any:
-    """`np.float64(2) < x`: NumPy hands its scalar over as a 0-d array, which CuPy lets pass too."""
-    if isinstance(x, _ndarray) and x.ndim == 0 and name in allow.COMPARISONS:
-        return x[()]
-    return refuse(name, values)
-
-
 def _poison(a: np.ndarray) -> None:
     kind = a.dtype.kind
     a.fill(True if kind == "b" else np.iinfo(a.dtype).max if kind in "iu" else np.nan)
@@ -240,14 +196,15 @@ def _call(rule: allow.Rule, run: Callable, device: SimDevice, args: tuple, optio
             refuse(name, args)
     if not options:
         result = run(*[x._a if type(x) is SimArray and x.device is device else
-                       x if type(x) in _PLAIN else _lower(x, device, name, args) for x in args])
+                       x if type(x) in _PLAIN else lower(x, device, name, args) for x in args])
         waits = waits or (name == "where" and len(args) == 1)
     else:
-        if lacks:
-            allow.permit_call(name, options, lacks)
+        if not lacks.isdisjoint(options):
+            allow.refuse_keywords(name, lacks.intersection(options))
         values = (*args, *options.values())
-        result = run(*[_lower(x, device, name, values) for x in args],
-                     **{k: _lower(x, device, name, values) for k, x in options.items()})
+        result = run(*[lower(x, device, name, values) for x in args],
+                     **{k: x if type(x) in _PLAIN else lower(x, device, name, values)
+                        for k, x in options.items()})
     if waits:
         device._count("sync", 0)
     out = options.get("out")
@@ -279,7 +236,7 @@ def _scatter(name: str, ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> None
     if type(x) is not SimArray:
         refuse(name, (x, *values))
     allow.permit_at(ufunc.__name__, x.dtype)
-    ufunc.at(x._a, _lower_index(key, x, name), *[_lower_value(v, x, name) for v in values])
+    ufunc.at(x._a, lower_index(key, x, name), *[lower_value(v, x, name) for v in values])
 
 
 # -- operators: on the host arrays themselves, without the detour through __array_ufunc__
@@ -298,17 +255,17 @@ def _operators(run: Callable, update: Callable | None = None) -> tuple[Callable,
         device = self.device
         if type(other) is SimArray and other.device is device:
             return _fresh(run(self._a, other._a), device)
-        if isinstance(other, _SCALARS):
+        if isinstance(other, SCALARS):
             return _fresh(run(self._a, other), device)
         return _decline(name, self, other)
 
     def reflected(self: SimArray, other: Any) -> Any:
-        if isinstance(other, _SCALARS):
+        if isinstance(other, SCALARS):
             return _fresh(run(other, self._a), self.device)
         return _decline(name, self, other)
 
     def in_place(self: SimArray, other: Any) -> Any:
-        update(self._a, _lower_value(other, self, f"in-place {name}"))  # type: ignore[misc]
+        update(self._a, lower_value(other, self, f"in-place {name}"))
         return self
     return (forward, reflected, in_place) if update else (forward, reflected)
 
@@ -317,7 +274,7 @@ def _unary(run: Callable[[Any], Any]) -> Callable[..., SimArray]:
     return lambda self: _fresh(run(self._a), self.device)
 
 
-class SimArray:
+class SimArray(allow.DeviceArray):
     """An array on a `SimDevice`, made by it (`asarray`, `empty`, …), not by this constructor.
 
     Python numbers and NumPy scalars mix with it as in CuPy (NEP 50: `x * 2.0` keeps float32,
@@ -367,20 +324,18 @@ class SimArray:
     __array__, __iter__, __contains__ = map(_refused, ("numpy.asarray(x)", "iteration", "in"))
     __float__, __int__, __complex__ = map(_refused, ("float(x)", "int(x)", "complex(x)"))
     __bool__, __index__ = map(_refused, ("bool(x), if, and, or, not", "use as a Python index"))
-    __reduce_ex__, __dlpack__ = map(_refused, ("pickling", "numpy.from_dlpack(x)"))
-    tolist, tobytes = map(_refused, ("tolist()", "tobytes()"))
+    __reduce_ex__, __dlpack__, tolist = map(_refused, ("pickling", "from_dlpack(x)", "tolist()"))
 
     # NumPy's protocols
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name, device, out = allow.permit_ufunc(ufunc, method, options), self.device, ()
         if method == "at":
             return _scatter(name, ufunc, *inputs)
-        if options:
-            out = options.pop("out", ())
-            if out:
-                options["out"] = tuple([_lower_value(x, self, name) for x in out])
+        if "out" in options:
+            out = options["out"]
+            options["out"] = tuple([lower_value(x, self, name) for x in out])
         host = [x._a if type(x) is SimArray and x.device is device else
-                x if isinstance(x, _SCALARS) else _stray(x, name, inputs + out) for x in inputs]
+                x if isinstance(x, SCALARS) else allow.stray(x, name, inputs + out) for x in inputs]
         result = (ufunc if method == "__call__" else getattr(ufunc, method))(*host, **options)
         if not out:
             return _lift(result, device)
@@ -395,18 +350,18 @@ class SimArray:
 
     # indexing
     def __getitem__(self, key: Any) -> SimArray:
-        index = _lower_index(key, self, "x[index]")
+        index = lower_index(key, self, "x[index]")
         a = self._a[index]
         if type(a) is not _ndarray:                    # one element: a 0-d view, not a NumPy scalar
             a = self._a[(*index, ...) if type(index) is tuple else (index, ...)]
         x = _adopt(a, self.device)
-        if index is not key and _has_mask(index):
+        if index is not key and allow.has_mask(index):
             self.device._count("sync", 0)
         return x
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        value = _lower_value(value, self, "x[index] = value")
-        self._a[_lower_index(key, self, "x[index] = value")] = value
+        value = lower_value(value, self, "x[index] = value")
+        self._a[lower_index(key, self, "x[index] = value")] = value
 
     # operators; as in CuPy there is no @=
     __add__, __radd__, __iadd__ = _operators(operator.add, operator.iadd)
@@ -422,7 +377,7 @@ class SimArray:
     __lshift__, __rlshift__, __ilshift__ = _operators(operator.lshift, operator.ilshift)
     __rshift__, __rrshift__, __irshift__ = _operators(operator.rshift, operator.irshift)
     __matmul__, __rmatmul__ = _operators(operator.matmul)
-    __eq__, __ne__, __lt__, __le__, __gt__, __ge__ = [  # type: ignore[assignment]
+    __eq__, __ne__, __lt__, __le__, __gt__, __ge__ = [
         _operators(run)[0] for run in (operator.eq, operator.ne, operator.lt, operator.le,
                                        operator.gt, operator.ge)]
     __neg__, __pos__ = map(_unary, (operator.neg, operator.pos))

@@ -1,5 +1,5 @@
-"""What the simulated device lets through: the names, keywords and dtypes that CuPy 14 has, and the
-words in which everything else is refused.
+"""What the simulated device lets through: the names, keywords and dtypes that CuPy 14 has, the gate
+that operands pass, and the words in which everything else is refused.
 
 After `errors.py`, before `sim.py`.  Read off CuPy 14.2.0 (signatures in the wheel; its source for
 the ufunc methods); `tests/minigrad/test_sim.py` compares the tables with CuPy if it is installed.
@@ -23,6 +23,14 @@ def _each(text: str, value: Any) -> dict[str, Any]:
     return dict.fromkeys(text.split(), value)
 
 
+class DeviceArray:
+    """What `SimArray` is to this file, which comes before it."""
+
+    __slots__ = ()
+
+
+SCALARS = (int, float, complex, np.generic)  # a bool is an int; np.generic: NumPy's scalars
+BASIC_INDEX = (int, slice, type(None), type(...), np.integer, np.bool_)
 DTYPE_CHARS = _names("? b B h H i I l L q Q e f d F D")  # and bfloat16, known by name
 
 # -- ufuncs
@@ -184,19 +192,15 @@ def permit_ufunc(ufunc: np.ufunc, method: str, options: Iterable[str]) -> str:
         raise TypeError(f"{name}: CuPy 14 has {method} for {has} only; use a function (np.max, …)")
     if options:
         plain = method in ("__call__", "outer")
-        _permit_keywords(name, set(options) - (UFUNC_KEYWORDS if plain else REDUCE_KEYWORDS))
+        lacking = set(options) - (UFUNC_KEYWORDS if plain else REDUCE_KEYWORDS)
+        if lacking:
+            refuse_keywords(name, lacking)
     return name
 
 
-def permit_call(name: str, options: Iterable[str], lacks: frozenset[str]) -> None:
-    """TypeError for a keyword that CuPy's function or method does not take."""
-    _permit_keywords(name, lacks.intersection(options))
-
-
-def _permit_keywords(name: str, lacking: Iterable[str]) -> None:
-    if lacking:
-        raise TypeError(f"{name}: CuPy's takes no keyword {', '.join(sorted(lacking))}: pass the "
-                        "argument by position, or select with np.where in an operation of its own")
+def refuse_keywords(name: str, lacking: Iterable[str]) -> NoReturn:
+    raise TypeError(f"{name}: CuPy's takes no keyword {', '.join(sorted(lacking))}: pass the "
+                    "argument by position, or select with np.where in an operation of its own")
 
 
 def refuse_function(function: Callable) -> NoReturn:
@@ -205,13 +209,9 @@ def refuse_function(function: Callable) -> NoReturn:
         "(minigrad/sim_allow.py). Build it from those, or run it on the host: x.get()")
 
 
-def is_device_array(x: Any) -> bool:
-    return hasattr(type(x), "storage")
-
-
 def say(x: Any) -> str:
     """One operand in words: dtype[shape] and place."""
-    if is_device_array(x):
+    if isinstance(x, DeviceArray):
         return f"{x.dtype}{list(x.shape)} on {x.device.name}"
     if isinstance(x, np.ndarray):
         return f"{x.dtype}{list(x.shape)} on the host"
@@ -224,7 +224,7 @@ def _operands(values: Iterable[Any]) -> list[Any]:
     found: list[Any] = []
     for x in values:
         inside = _operands(x) if isinstance(x, (list, tuple)) else []
-        arrays = [i for i in inside if is_device_array(i) or isinstance(i, np.ndarray)]
+        arrays = [i for i in inside if isinstance(i, (DeviceArray, np.ndarray))]
         found += arrays if arrays and len(arrays) == len(inside) else [*arrays, x]
     return found
 
@@ -233,7 +233,7 @@ def refuse(name: str, values: Iterable[Any]) -> NoReturn:
     """Raise what fits the operands: two devices, a host array or list, or a wrong kind of value."""
     found = list({id(x): x for x in _operands(values)}.values())
     said = " with ".join(map(say, found))
-    devices = {x.device.name: x.device.index for x in found if is_device_array(x)}
+    devices = {x.device.name: x.device.index for x in found if isinstance(x, DeviceArray)}
     if len(devices) > 1:
         raise DeviceMismatch(f"{name}: {said}: two devices in one operation. "
                              f"Move one first: sim_device({min(devices.values())}).asarray(x)")
@@ -242,3 +242,48 @@ def refuse(name: str, values: Iterable[Any]) -> NoReturn:
             f"{name}: {said}. Nothing moves unasked: upload the host value with the device's "
             f"asarray(value) ({next(iter(devices), 'sim')}), or bring the array down with x.get()")
     raise TypeError(f"{name}: no device operation takes {said}")
+
+
+# -- the gate: operands go in as the user gave them and come out as host arrays, or not at all
+
+def lower(x: Any, device: Any, name: str, values: Any) -> Any:
+    """An argument's host side; refuses other places, and lists of arrays and other things."""
+    if isinstance(x, DeviceArray):
+        return x._a if x.device is device else refuse(name, values)
+    if isinstance(x, (tuple, list)):
+        host = [i._a for i in x if isinstance(i, DeviceArray) and i.device is device]
+        if len(host) < len(x):
+            if any([isinstance(i, (DeviceArray, np.ndarray)) for i in x]):
+                refuse(name, x)
+            host = [lower(i, device, name, values) if type(i) in (tuple, list) else i for i in x]
+        return host if isinstance(x, list) else tuple(host)
+    return refuse(name, values) if isinstance(x, np.ndarray) else x
+
+
+def lower_value(x: Any, beside: Any, name: str) -> Any:
+    """The host side of an array or number that goes into the device array `beside`."""
+    if isinstance(x, DeviceArray) and x.device is beside.device:
+        return x._a
+    return x if isinstance(x, SCALARS) else refuse(name, (beside, x))
+
+
+def lower_index(key: Any, x: Any, name: str) -> Any:
+    """The host side of an index into `x`."""
+    if type(key) is tuple:
+        return tuple([k if type(k) is slice else lower_index(k, x, name) for k in key])
+    if isinstance(key, DeviceArray):
+        return key._a if key.device is x.device else refuse(name, (x, key))
+    return key if isinstance(key, BASIC_INDEX) else refuse(name, (x, key))
+
+
+def has_mask(index: Any) -> bool:
+    """Whether a lowered index holds a boolean array, so that its result has a size to wait for."""
+    keys = index if type(index) is tuple else (index,)
+    return any([type(k) is np.ndarray and k.dtype.kind == "b" for k in keys])
+
+
+def stray(x: Any, name: str, values: Any) -> Any:
+    """`np.float64(2) < x`: NumPy hands its scalar over as a 0-d array; CuPy lets that pass too."""
+    if isinstance(x, np.ndarray) and x.ndim == 0 and name in COMPARISONS:
+        return x[()]
+    return refuse(name, values)

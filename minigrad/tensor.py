@@ -6,6 +6,7 @@ After `algebra.py`; `ops/` comes next and `autograd.py` walks what is recorded h
 """
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import sys
@@ -45,10 +46,21 @@ class changed(ContextDecorator):
         self.fields, self.tokens = fields, []
 
     def __enter__(self) -> None:
-        self.tokens.append(MODE.set(replace(current(), **self.fields)))
+        now = current()
+        fields = self.fields
+        if len(fields) == 1 and "grad" in fields:                  # the commonest change, without the generic machinery
+            self.tokens.append(MODE.set(Mode(fields["grad"], now.observers, now.sites, now.scope)))
+        else:
+            self.tokens.append(MODE.set(replace(now, **fields)))
 
     def __exit__(self, *_) -> None:
         MODE.reset(self.tokens.pop())
+
+    def __call__(self, function):
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{type(self).__name__}: cannot decorate {function.__name__}, which runs in pieces; "
+                            f"put `with {type(self).__name__}():` inside it")
+        return super().__call__(function)
 
     def _recreate_cm(self) -> changed:
         return changed(**self.fields)
@@ -138,8 +150,8 @@ class Tensor:
     __array_ufunc__ = None                                        # so that NumPy arrays leave mixed operators to us
 
     def __init__(self, array, requires_grad: bool = False) -> None:
-        self.array = array if array.__class__ in (np.ndarray, Aval) or not np.isscalar(array) else np.asarray(array)
-        self.o = algebra_of(self.array)
+        self.array = array = np.asarray(array) if isinstance(array, np.generic) else array
+        self.o = algebra_of(array)
         self.node = LEAF if requires_grad else None
         self.grad = self.hooks = None
 
@@ -202,7 +214,7 @@ class View(Tensor):
 
     @property
     def node(self):
-        if self.seen != self.family.writes:
+        if self.seen != self.family.writes and self._node is not LEAF:
             self.seen = self.family.writes
             with changed(grad=True, observers=()):
                 self._node = self._from_base().node
@@ -252,9 +264,9 @@ def apply(op, *xs: Tensor):
             xs, o = op.agree(xs)
             break
     outs = run(op, o, xs)
-    y = view(op, xs[0], outs[0]) if op.aliases(xs[0].array) else Tensor(outs[0])
-    ys = (y, *map(Tensor, outs[1:]))
-    if now.grad:
+    y = view(op, xs[0], outs[0]) if not op.flat and op.aliases(xs[0].array) else Tensor(outs[0])
+    ys = (y, *map(Tensor, outs[1:])) if op.extra else (y,)
+    if now.grad and op.reads:
         record(op, o, xs, ys, now)
     for observer in now.observers:
         observer(op, xs, ys)
@@ -282,16 +294,18 @@ def explained(op, xs: tuple, e: Exception) -> Exception:
 
 def record(op, o, xs: tuple, ys: tuple, now: Mode) -> None:
     """Give ys[0] its Node, if an input has a history and the op can be differentiated."""
-    if not op.reads:
-        return
-    mask = sum(1 << i for i, x in enumerate(xs) if x.node is not None)
+    mask, bit, edges = 0, 1, []
+    for x in xs:
+        e = x.node
+        if e is not None:
+            mask |= bit
+            edges.append(x if e is LEAF else e)
+        bit += bit
     if not mask:
         return
-    plan = op.plan(mask, False)
     n = object.__new__(Node)
-    n.plan, n.o, n.shape, n.seq, n.scope = plan, o, ys[0].shape, tick(), now.scope
-    n.edges = tuple(x if x.node is LEAF else x.node for x in xs if x.node is not None)
-    n.saved = plan.keep(xs, ys)
+    n.plan = plan = op.plans.get((mask, False)) or op.plan(mask, False)
+    n.o, n.edges, n.saved, n.shape, n.seq, n.scope = o, tuple(edges), plan.keep(xs, ys), ys[0].shape, tick(), now.scope
     n.code, n.lasti = call_site(3) if now.sites else (None, 0)
     ys[0].node = n
 
@@ -300,6 +314,7 @@ def record(op, o, xs: tuple, ys: tuple, now: Mode) -> None:
 def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
     """`x` takes the values of `out` in its own memory, and its history: what every method ending in `_` does."""
     check_writable(x, out.shape, what)
+    _keep_old(x, out.node)
     if current().grad:
         if isinstance(x, View):
             _rewrite_base(x, out)
@@ -309,6 +324,12 @@ def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
                 x.family.writes += 1
     store(x, out)
     return x
+
+
+def _keep_old(x: Tensor, n) -> None:
+    """The node just made may need the values that are about to be overwritten: it keeps a copy of its own."""
+    if n.__class__ is Node and n.saved:
+        n.saved = tuple(n.o.copy(v) if v is x.array else v for v in n.saved)
 
 
 def store(x: Tensor, out: Tensor) -> None:
@@ -321,15 +342,23 @@ def store(x: Tensor, out: Tensor) -> None:
 def check_writable(x: Tensor, shape: tuple, what: str) -> None:
     """Refuse a write that PyTorch refuses: to a leaf with a history, to overlapping memory, of another shape."""
     base = x.base if isinstance(x, View) else x
-    if current().grad and base.node is LEAF:
+    if current().grad and (base.node is LEAF or x.node is LEAF):
         kind = "a view of a leaf" if base is not x else "a leaf"
         raise GraphError(f"{what}: {kind} that requires grad may be changed in place only under no_grad(). "
                          "Write to a clone(), or wrap the update in `with mg.no_grad():`")
-    if any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape)):
-        raise GraphError(f"{what}: several elements of this expanded tensor {x.shape} share one memory cell. Write to a clone()")
+    if any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape)) or not _is_writable(x):
+        raise GraphError(f"{what}: the memory of this tensor {x.shape} is read-only, or, as it is expanded, one cell of it is "
+                         "several elements. Write to a clone()")
     if shape != x.shape:
         raise GraphError(f"{what}: the result has shape {shape}, which does not fit into {x.shape} in place. "
                          "Use the form without `_`")
+
+
+def _is_writable(x: Tensor) -> bool:
+    """Whether each element has a cell of its own that may be written, also where a view shows part of an expanded tensor."""
+    if isinstance(x, View) and any(op.repeats for op in x.chain):
+        return False
+    return getattr(getattr(x.array, "flags", None), "writeable", True)
 
 
 def _rewrite_base(x: View, out: Tensor) -> None:

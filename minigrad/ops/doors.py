@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from minigrad.algebra import algebra_of
+from minigrad.algebra import algebra, algebra_of
 from minigrad.aval import Aval
 from minigrad.dtype import category, of_number
 from minigrad.ops.plan import build, chosen, saved_names
@@ -24,12 +24,7 @@ NUMBERS = (bool, int, float, np.number, np.bool_)
 # ---- Python numbers as inputs -------------------------------------------------------------------------------------
 @lru_cache(4096, typed=True)
 def _literal(value, o) -> Tensor:
-    dtype = o.dtype
-    if category(of_number(value)) > category(dtype):
-        dtype = of_number(value)
-    if not o.eager:
-        return Tensor(Aval((), dtype))
-    return Tensor(o.upload(np.array(value, dtype)))
+    return Tensor(o.upload(np.array(value, o.dtype)) if o.eager else Aval((), o.dtype))
 
 
 def literal(value, like: Tensor) -> Tensor:
@@ -41,9 +36,12 @@ def literal(value, like: Tensor) -> Tensor:
     if not isinstance(value, bool | int | float):
         raise TypeError(f"expected a Tensor or a number beside a tensor of shape {like.shape}, got {type(value).__name__}. "
                         "Make it a tensor first: mg.tensor(...)")
+    o = like.o
+    if not o.floating and category(of_number(value)) > category(o.dtype):
+        o = algebra(o.device, of_number(value))
     if value == 0 and math.copysign(1, value) < 0:                  # -0.0 equals 0.0 but is not the same
-        return _literal.__wrapped__(value, like.o)
-    return _literal(value, like.o)
+        return _literal.__wrapped__(value, o)
+    return _literal(value, o)
 
 
 def operand(value, beside, name: str) -> Tensor:
@@ -67,17 +65,25 @@ _HEAD = """def {name}({args}):
     if y.__class__ is not ndarray: y = asarray(y)
     t = new(Tensor); t.array = y; t.o = {o}
 """
+_LIFT = ("    if {0}.__class__ is not Tensor: {0} = literal({0}, a)\n", """\
+    if {0}.__class__ is not Tensor:
+        if not isinstance({0}, NUMBERS): return NotImplemented
+        {0} = literal({0}, a)
+""")
 _RECORD = """    {nodes}
     if {none} or not now.grad:
         t.node = None
         return t
     t.node = n = new(Node)
-    n.o = o; n.shape = shape = y.shape; n.seq = tick(); n.scope = now.scope
+    n.o = o; n.seq = tick(); n.scope = now.scope
+    {shape}
 {branches}
     if now.sites:
+        global user
         f = frame(1); c = f.f_code
-        if c.co_filename in INTERNAL: n.code, n.lasti = call_site(2)
-        else: n.code = c; n.lasti = f.f_lasti
+        if c is user: n.code = c; n.lasti = f.f_lasti
+        elif c.co_filename in INTERNAL: n.code, n.lasti = call_site(2)
+        else: user = n.code = c; n.lasti = f.f_lasti
     else: n.code = None
     return t
 """
@@ -90,10 +96,28 @@ def _branch(op, mask: int, keyword: str) -> str:
     where = {**{c: "xyz"[i] + "_" for i, c in enumerate(op.inputs)}, "y": "y"}
     value = lambda n: where[n.removesuffix("_shape")] + (".shape" if n.endswith("_shape") else "")  # noqa: E731
     saved = "".join(value(n) + ", " for n in names)
-    edges = "".join(f"(e{i} if e{i} is not LEAF else {'abc'[i]}), " for i in numbers)
-    alike = " and ".join(f"shape == {'xyz'[i]}_.shape" for i in numbers)
-    plan = f"p{mask}a" if op.exact else f"p{mask}a if {alike} else p{mask}"
+    edges = "".join(f"{'abc'[i]} if e{i} is LEAF else e{i}, " for i in numbers)
+    plan = f"p{mask}a" if op.exact else f"p{mask}a if alike else p{mask}"
     return f"    {keyword}: n.edges = ({edges}); n.saved = ({saved}); n.plan = {plan}\n"
+
+
+def _branches(op) -> str:
+    """One branch for each choice of inputs with a history, the fullest first."""
+    n = len(op.inputs)
+    text = ""
+    for k, mask in enumerate(sorted(range(1, 1 << n), key=lambda m: -bin(m).count("1"))):
+        present = " and ".join(f"e{i} is not None" for i in chosen(op, mask))
+        text += _branch(op, mask, ("if " if k == 0 else "elif ") + present)
+    return text
+
+
+def _shape_text(op) -> str:
+    """The line that sets n.shape and, where inputs may have been broadcast, `alike`: whether every one has y's shape."""
+    if op.exact or not op.inline:
+        return "n.shape = y.shape; alike = False"
+    first, *others = ["xyz"[i] + "_" for i in range(len(op.inputs))]
+    same = " and ".join(f"shape == {z}.shape" for z in others)
+    return f"shape = {first}.shape; alike = {same}; n.shape = shape if alike else y.shape"
 
 
 def _forward_text(op) -> str:
@@ -114,20 +138,16 @@ class _Renamed:
         self.op, self.inputs, self.variadic, self.forward = op, tuple(names), False, op.forward
 
 
-def door_source(op) -> str:
-    """The flattened `apply` of one op."""
+def door_source(op, operator: bool = False) -> str:
+    """The flattened `apply` of one op; as an `operator` it leaves operands it does not know to Python to ask."""
     n = len(op.inputs)
     args = "abc"[:n]
-    masks = sorted(range(1, 1 << n), key=lambda m: -bin(m).count("1"))
-    branches = ""
-    for k, mask in enumerate(masks if op.reads else ()):
-        present = " and ".join(f"e{i} is not None" for i in range(n) if mask >> i & 1)
-        branches += _branch(op, mask, ("if " if k == 0 else "elif ") + present)
-    lift = "".join(f"    if {c}.__class__ is not Tensor: {c} = literal({c}, a)\n" for c in args[1:])
+    branches = _branches(op) if op.reads else ""
+    lift = "".join(_LIFT[operator].format(c) for c in args[1:])
     label = op.functional or op.method or type(op).__name__
     recorded = _RECORD if op.reads else "    t.node = None\n    return t\n"
     return (_HEAD + recorded).format(
-        o="o" if op.reads else "algebra_of(y)",
+        shape=_shape_text(op), o="o" if op.reads else "algebra_of(y)",
         name=label, args=", ".join(args), label=label, last=args[-1], lift=lift, doc=(type(op).__doc__ or "").split("\n")[0],
         other="".join(f"{c}.o is not o or " for c in args[1:]), forward=_forward_text(op),
         arrays="; ".join(f"{'xyz'[i]}_ = {c}.array" for i, c in enumerate(args)),
@@ -141,12 +161,15 @@ def function(cls: type, *attributes) -> Callable[..., Tensor]:
     op = cls.of(*attributes)
     if op.extra or op.variadic or len(op.inputs) > 3 or op.as_is or op.on_host or not op.flat:
         return partial(apply, op)
+    return door(op)
+
+
+def door(op, operator: bool = False) -> Callable[..., Tensor]:
+    """The flattened `apply` of `op`, compiled."""
     scope = dict(op=op, Tensor=Tensor, Node=Node, LEAF=LEAF, INTERNAL=INTERNAL, apply=apply, literal=literal, operand=operand,
                  current=current, call_site=call_site, frame=frame, tick=tick, ndarray=np.ndarray, asarray=np.asarray,
-                 new=object.__new__, algebra_of=algebra_of)
+                 new=object.__new__, algebra_of=algebra_of, NUMBERS=(Tensor, *NUMBERS), user=None)
     for mask in range(1, 1 << len(op.inputs)) if op.reads else ():
         scope[f"p{mask}"], scope[f"p{mask}a"] = op.plan(mask, False), op.plan(mask, True)
-    source = door_source(op)
-    build(source, f"<minigrad door of {op!r}>", scope)
-    return scope[op.functional or op.method or cls.__name__]
-
+    build(door_source(op, operator), f"<minigrad {'operator' if operator else 'door'} of {op!r}>", scope)
+    return scope[op.functional or op.method or type(op).__name__]

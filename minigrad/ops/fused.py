@@ -100,7 +100,7 @@ class CrossEntropy(Op):
         return o.sum(lse - picked) * self.share(o, t), lse
 
     def dz(self, o, g, z, t, lse):
-        return (o.exp(z - lse) - o.one_hot(t, z.shape[1], z)) * (g * self.share(o, t))
+        return o.less_one_hot(o.exp(z - lse), t) * (g * self.share(o, t))
 
     def infer(self, z: Aval, t: Aval):
         if z.ndim != 2 or t.shape != z.shape[:1]:
@@ -165,7 +165,7 @@ class BatchNorm(Op):
     """(x - mean) / sqrt(var + eps) * w + b, statistics over every axis but the second"""
 
     eps: float = 1e-5
-    extra, onnx, precision = ("mean", "rstd"), "BatchNormalization", "high"
+    extra, onnx, precision = ("mean", "var"), "BatchNormalization", "high"
 
     def axes(self, x) -> tuple[int, ...]:
         return (0, *range(2, len(x.shape)))
@@ -179,14 +179,18 @@ class BatchNorm(Op):
     def extras(self, o, x):
         mean = o.sum(x, self.axes(x), True) * self.share(o, x)
         c = x - mean
-        return mean, o.one / o.sqrt(o.sum(c * c, self.axes(x), True) * self.share(o, x) + o.lit(self.eps))
+        return mean, o.sum(c * c, self.axes(x), True) * self.share(o, x)
+
+    def rstd(self, o, var):
+        return o.one / o.sqrt(var + o.lit(self.eps))
 
     def forward(self, o, x, w, b):
-        mean, rstd = self.extras(o, x)
-        return (x - mean) * (rstd * self.row(o, w, x)) + self.row(o, b, x), mean, rstd
+        mean, var = self.extras(o, x)
+        return (x - mean) * (self.rstd(o, var) * self.row(o, w, x)) + self.row(o, b, x), mean, var
 
-    def vjp(self, o, needs, g, x, w, mean, rstd):
-        xhat, axes = (x - mean) * rstd, self.axes(x)
+    def vjp(self, o, needs, g, x, w, mean, var):
+        rstd, axes = self.rstd(o, var), self.axes(x)
+        xhat = (x - mean) * rstd
         db = o.sum(g, axes, True)
         dw = o.sum(g * xhat, axes, True)
         dx = None
@@ -265,7 +269,7 @@ def _ignored(target: Tensor, ignore_index: int, classes: int) -> bool:
     if not target.o.eager or not target.array.size:
         return False
     t = target.array
-    if int(t.min().item()) >= 0 and int(t.max().item()) < classes:
+    if int(t.view(np.uint64).max().item()) < classes:              # a negative number is a huge unsigned one
         return 0 <= ignore_index < classes and bool((t == ignore_index).any().item())
     kept = getitem(target, target != ignore_index)
     check_index(kept, classes, "cross_entropy")

@@ -95,6 +95,10 @@ class Op:
 
     def agree(self, xs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], object]:
         """The inputs on one device and in one dtype where the op wants that, and the algebra the op runs in."""
+        o = xs[self.lead].o
+        if o.floating and all(x.o is o or (name in self.as_is and x.o.device is o.device) or name in self.on_host
+                              for x, name in zip(xs, self.names(len(xs)))):
+            return xs, o
         _check_devices(self, xs)
         movable = [i for i, x in enumerate(xs) if self.input_name(i) not in (*self.as_is, *self.on_host)]
         if movable:
@@ -102,6 +106,10 @@ class Op:
             xs = tuple(cast(x, dtype) if i in movable and x.dtype != dtype else x for i, x in enumerate(xs))
             return xs, xs[movable[0]].o
         return xs, next((x.o for i, x in enumerate(xs) if self.input_name(i) not in self.on_host), xs[0].o)
+
+    def names(self, n: int) -> tuple[str, ...]:
+        """The names of `n` inputs."""
+        return self.inputs if n == len(self.inputs) else self.inputs + self.inputs[-1:] * (n - len(self.inputs))
 
     def input_name(self, i: int) -> str:
         """The name of input number `i`; those of a variadic op share the last one."""
@@ -127,6 +135,8 @@ def _read_rules(cls: type) -> None:
     parameters = list(inspect.signature(cls.forward).parameters.values())[2:]
     cls.inputs = tuple(p.name for p in parameters)
     cls.variadic = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
+    free = [i for i, name in enumerate(cls.inputs) if name not in (*cls.as_is, *cls.on_host)]
+    cls.lead = free[0] if free else 0
     cls.exact = cls.__dict__.get("exact", len(cls.inputs) == 1)
     names = lambda f, skip: tuple(inspect.signature(f).parameters)[skip:]  # noqa: E731
     if hasattr(cls, "vjp"):

@@ -81,7 +81,7 @@ def rule_text(op, name: str) -> str:
 
 def _pull_source(op, mask: int, names, same: bool) -> str:
     numbers = chosen(op, mask)
-    lines = ["def pull(n, g, grads):", "    o = n.o"]
+    lines = ["def pull(n, g, grads):"]
     if names:
         lines.append(f"    {', '.join(names)}, = n.saved")
     lines.append(f"    {', '.join(f'e{k}' for k in range(len(numbers)))}, = n.edges")
@@ -92,6 +92,8 @@ def _pull_source(op, mask: int, names, same: bool) -> str:
     for k, i in enumerate(numbers):
         lines.append(f"    d = {f'r[{i}]' if shared else rule_text(op, op.input_name(i))}")
         lines += _give(f"e{k}", check=not (same or op.exact), optional=shared)
+    if any("o." in line or "(o, " in line for line in lines):
+        lines.insert(1, "    o = n.o")
     return "\n".join(lines) + "\n"
 
 
@@ -108,4 +110,5 @@ def unbroadcast(o, g, shape: tuple[int, ...]):
     """`g` summed over the axes along which an input of `shape` was broadcast."""
     lead = len(g.shape) - len(shape)
     axes = tuple(range(lead)) + tuple(i + lead for i, k in enumerate(shape) if k == 1 != g.shape[i + lead])
-    return o.reshape(o.sum(g, axes), shape)
+    summed = o.sum(g, axes)
+    return summed if summed.shape == shape else o.reshape(summed, shape)

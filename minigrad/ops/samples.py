@@ -34,6 +34,7 @@ class Sample:
 _DRAW = {
     "normal": lambda r, s: r.standard_normal(s),
     "positive": lambda r, s: r.uniform(0.5, 2, s),
+    "probability": lambda r, s: r.uniform(0.05, 0.95, s),
     "unit": lambda r, s: r.uniform(-0.9, 0.9, s),
     "away": lambda r, s: r.uniform(0.2, 2, s) * r.choice([-1, 1], s),       # from zero
     "spread": lambda r, s: r.permutation(np.prod(s, dtype=int)).reshape(s) * 0.37 - 1.1,    # all different

@@ -107,6 +107,9 @@ class Traced:
     def one_hot(self, t, n, like):
         return apply(i.OneHot.of(n), t, like)
 
+    def less_one_hot(self, p, t):
+        return p - self.one_hot(t, p.shape[1], p)
+
     def bernoulli(self, key, shape, keep, like):
         return apply(random.Bernoulli.of(tuple(shape), keep), like, key)
 

@@ -24,6 +24,7 @@ class ViewOp(Op):
     """An op that shows the memory of its input."""
 
     flat = False
+    repeats = False                    # one cell may be several elements of the output, which is never written then
 
     def aliases(self, x) -> bool:
         return True
@@ -107,7 +108,7 @@ class Expand(ViewOp):
     """Axes of size 1 shown many times"""
 
     shape: tuple[int, ...]
-    exact = False                                     # the sum over the new places is autograd's un-broadcast
+    exact, repeats = False, True                      # the sum over the new places is autograd's un-broadcast
     onnx = "Expand"
     reference = lambda self, x: np.broadcast_to(x, self.shape)  # noqa: E731
 

@@ -1,0 +1,100 @@
+"""Normalisation: BatchNorm1d, BatchNorm2d and LayerNorm.  After `layers.py`."""
+from __future__ import annotations
+
+from minigrad.create import empty, tensor, zeros
+from minigrad.dtype import int64
+from minigrad.errors import ShapeError
+from minigrad.nn import functional as F, init
+from minigrad.nn.module import Module
+from minigrad.nn.parameter import Parameter
+from minigrad.tensor import Tensor
+
+
+class BatchNorm(Module):
+    """Each channel (axis 1) to mean 0 and variance 1, then weight and bias.
+
+    In training by the batch, whose statistics move the running ones by `momentum` (None: their plain average over all
+    batches); in evaluation by the running ones, or by the batch where they are not tracked."""
+
+    axes: tuple[int, ...] = ()                      # how many axes the input may have
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, device="cpu", dtype=None) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        how = {"device": device, "dtype": dtype}
+        self.weight = Parameter(empty(num_features, **how)) if affine else None
+        self.bias = Parameter(empty(num_features, **how)) if affine else None
+        self.register_buffer("running_mean", zeros(num_features, **how) if track_running_stats else None)
+        self.register_buffer("running_var", zeros(num_features, **how) if track_running_stats else None)
+        self.register_buffer("num_batches_tracked", tensor(0, dtype=int64, device=device) if track_running_stats else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """As before the first batch."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            init.fill_with(self.num_batches_tracked, 0)
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0, and no batch seen."""
+        self.reset_running_stats()
+        if self.affine:
+            init.ones_(self.weight)
+            init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim not in self.axes or x.shape[1] != self.num_features:
+            raise ShapeError(f"{type(self).__name__}({self.num_features}): input {x.shape}: expected "
+                             f"{' or '.join(f'{n} axes' for n in self.axes)} with {self.num_features} channels in axis 1")
+        of_batch = self.training or self.running_mean is None
+        mean, var = (self.running_mean, self.running_var) if self.track_running_stats else (None, None)
+        momentum = self._counted() if self.training and self.track_running_stats else 0.0
+        return F.batch_norm(x, mean, var, self.weight, self.bias, of_batch, momentum, self.eps)
+
+    def _counted(self) -> float:
+        """Count this batch; how far it moves the running statistics."""
+        self.num_batches_tracked.add_(1)
+        return 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+
+    def extra_repr(self) -> str:
+        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+                f"track_running_stats={self.track_running_stats}")
+
+
+class BatchNorm1d(BatchNorm):
+    """BatchNorm of (N, C) or (N, C, L)."""
+
+    axes = (2, 3)
+
+
+class BatchNorm2d(BatchNorm):
+    """BatchNorm of images (N, C, H, W)."""
+
+    axes = (4,)
+
+
+class LayerNorm(Module):
+    """Each sample to mean 0 and variance 1 over its last axes, of shape `normalized_shape`; then weight and bias."""
+
+    def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
+                 bias: bool = True, device="cpu", dtype=None) -> None:
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        make = lambda wanted: Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if wanted else None
+        self.weight, self.bias = make(elementwise_affine), make(elementwise_affine and bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"

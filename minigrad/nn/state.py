@@ -1,0 +1,78 @@
+"""The state of a module as {dotted name: tensor}, out and in.  Before `module.py`, whose methods these are."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from minigrad.autograd import no_grad
+from minigrad.tensor import Tensor
+
+
+class Incompatible(NamedTuple):
+    """What `load_state_dict` did not find a place, or a value, for."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        return super().__repr__() if any(self) else "<All keys matched successfully>"
+
+
+def places(module: Any) -> dict[str, tuple[Any, str]]:
+    """{dotted name: (module, attribute)} of all parameters and persistent buffers, tied ones under each name."""
+    from minigrad.nn.module import own_buffers, own_parameters
+
+    found = {}
+    for path, m in module.named_modules(remove_duplicate=False):
+        names = [name for name, _ in own_parameters(m)]
+        names += [name for name, _ in own_buffers(m) if m._marks[name]]
+        found.update({f"{path}.{name}" if path else name: (m, name) for name in names})
+    return found
+
+
+def state_of(module: Any, prefix: str, keep_vars: bool) -> dict[str, Tensor]:
+    """The live tensors, detached unless `keep_vars`; a tied one is one and the same tensor under each name."""
+    once: dict[int, Tensor] = {}
+    state = {}
+    for key, (m, name) in places(module).items():
+        value = getattr(m, name)
+        state[prefix + key] = value if keep_vars else once.setdefault(id(value), value.detach())
+    return state
+
+
+def load_state(module: Any, state: dict[str, Tensor], strict: bool, assign: bool) -> Incompatible:
+    """Check everything, then copy everything."""
+    if not hasattr(state, "items"):
+        raise TypeError(f"load_state_dict: expected a dict of tensors, got {type(state).__name__}")
+    here = places(module)
+    missing = [key for key in here if key not in state]
+    unexpected = [key for key in state if key not in here]
+    complaints = [_complaint(key, m, name, state[key]) for key, (m, name) in here.items() if key in state]
+    lines = [line for line in complaints if line]
+    if strict:
+        lines += [f"missing: {', '.join(missing)}"] * bool(missing)
+        lines += [f"unexpected: {', '.join(map(str, unexpected))}"] * bool(unexpected)
+    if lines:
+        raise RuntimeError(f"load_state_dict: the state does not fit {type(module).__name__}; nothing was loaded.\n  "
+                           + "\n  ".join(lines) + ("\nstrict=False ignores missing and unexpected keys" if missing or unexpected else ""))
+    for key, (m, name) in here.items():
+        if key in state:
+            _put(m, name, state[key], assign)
+    return Incompatible(missing, unexpected)
+
+
+def _complaint(key: str, module: Any, name: str, value: Any) -> str | None:
+    if not isinstance(value, Tensor):
+        return f"{key}: expected a Tensor, got {type(value).__name__}"
+    have = getattr(module, name).shape
+    return None if value.shape == have else f"{key}: shape {value.shape} in the state, {have} in the module"
+
+
+def _put(module: Any, name: str, value: Tensor, assign: bool) -> None:
+    target = getattr(module, name)
+    if not assign:
+        with no_grad():
+            target.copy_(value)
+    elif name in module._marks:
+        setattr(module, name, value)
+    else:
+        setattr(module, name, type(target)(value, target.requires_grad))

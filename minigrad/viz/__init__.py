@@ -1,0 +1,4 @@
+"""Pictures of what happens inside: the graph now, memory and training later.  The files, in reading order: README.md."""
+from minigrad.viz.graph import Picture, draw
+
+__all__ = ["Picture", "draw"]
