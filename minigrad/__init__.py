@@ -23,6 +23,8 @@ from minigrad.ops.shape import cat, clone, stack
 from minigrad.ops.views import flatten, permute, reshape, squeeze, t, transpose, unsqueeze
 from minigrad.methods import clamp, norm, pow, where
 from minigrad.tensor import Node, Tensor, is_grad_enabled
+from minigrad import nn, optim, data, utils
+from minigrad.save import load, save
 
 autograd.Function = Function
 bool = bool_

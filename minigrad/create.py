@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from minigrad.ops.views import shape_arg
 from minigrad.tensor import LEAF, Tensor, apply
 
 Shape = Sequence[int]
+MAX_AXES = 64                                                     # NumPy's limit
 
 
 class Generator:
@@ -45,7 +48,9 @@ class Generator:
         return Tensor(np.array([self.seed, self.offset], np.int64))
 
     def set_state(self, state: Tensor) -> None:
-        self.seed, self.offset = (int(v) for v in state.tolist())
+        if not isinstance(state, Tensor) or state.shape != (2,) or state.dtype != int64 or min(state.tolist()) < 0:
+            raise ValueError(f"set_state: expected the int64 tensor [seed, offset] that get_state gave, got {state!r}")
+        self.seed, self.offset = state.tolist()
 
     def host(self) -> np.random.Generator:
         """A NumPy generator for one shuffle or split, from the next draw of this stream."""
@@ -71,40 +76,73 @@ def set_rng_state(state: Tensor) -> None:
     default_generator.set_state(state)
 
 
+_stream: ContextVar[Generator | None] = ContextVar("minigrad.stream", default=None)
+
+
+def stream(generator: Generator | None = None) -> Generator:
+    """The stream to draw from: the given one, else that of `drawing_from`, else the process's."""
+    return generator or _stream.get() or default_generator
+
+
+@contextmanager
+def drawing_from(generator: Generator):
+    """`with drawing_from(g):` – what names no generator draws from `g`; the process's stream stays as it is."""
+    token = _stream.set(generator)
+    try:
+        yield generator
+    finally:
+        _stream.reset(token)
+
+
 def next_key(generator: Generator | None = None) -> Tensor:
     """The key of the next draw of a stream, by default the process's."""
-    return (generator or default_generator).key()
+    return stream(generator).key()
 
 
 # ---- from data --------------------------------------------------------------------------------------------------------
-def tensor(data, *, dtype=None, device: str | Device = "cpu", requires_grad: bool = False) -> Tensor:
+def tensor(data, *, dtype=None, device: str | Device | None = None, requires_grad: bool = False) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a Tensor.
 
     Python floats become the default dtype (float32), integers int64; arrays keep theirs."""
     if isinstance(data, Tensor):
-        out = data.detach().clone()
-        out = out if dtype is None else out.to(as_dtype(dtype))
-        out = out.to(as_device(device)) if as_device(device) is not out.o.device and device != "cpu" else out
-        return finished(out.array, requires_grad)
-    host = np.array(_plain(data))
+        out = data.detach().to(dtype=dtype, device=device)
+        return finished(out.array if out.array is not data.array else out.clone().array, requires_grad)
+    host = _host(data)
     if dtype is not None:
-        host = host.astype(as_dtype(dtype))
+        host = _narrowed(host, as_dtype(dtype))
     elif not isinstance(data, np.ndarray | np.generic):
         host = host.astype(get_default_dtype() if host.dtype.kind == "f" or host.size == 0 else as_dtype(host.dtype))
-    as_dtype(host.dtype)
-    return finished(place(host, device), requires_grad)
+    return finished(place(host.astype(as_dtype(host.dtype), copy=False), device or "cpu"), requires_grad)
 
 
-def _plain(data):
-    """Nested sequences with the Tensors in them as numbers; refuses ragged ones."""
+def _host(data) -> np.ndarray:
+    """A new host array of numbers, nested sequences, arrays and Tensors."""
+    host = np.array(_plain(data))
+    if host.dtype == object and not isinstance(data, np.ndarray):  # integers beyond 64 bits
+        raise ValueError("tensor: an integer does not fit into int64. Write it as a float")
+    return host
+
+
+def _narrowed(host: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`host` in `dtype`; refuses integers that it cannot hold."""
+    found = host.astype(dtype)
+    if host.dtype.kind in "iu" and dtype.kind in "iu" and (found != host).any():
+        raise ValueError(f"tensor: {host[found != host][0]} does not fit into {dtype}")
+    return found
+
+
+def _plain(data, depth: int = 0):
+    """Nested sequences with the Tensors in them as numbers; refuses ragged and endless ones."""
     if isinstance(data, Tensor):
         return data.tolist()
     if isinstance(data, list | tuple):
-        rows = [_plain(v) for v in data]
-        try:
-            np.array(rows)
-        except ValueError:
-            raise ShapeError(f"tensor: the {len(rows)} rows have different lengths; pad them, or keep a list of tensors") from None
+        if depth == MAX_AXES:
+            raise ShapeError(f"tensor: lists nested more than {MAX_AXES} deep")
+        rows = [_plain(v, depth + 1) for v in data]
+        shapes = {np.shape(row) if row.__class__ in (list, np.ndarray) else () for row in rows}
+        if len(shapes) > 1:
+            raise ShapeError(f"tensor: the {len(rows)} rows have different shapes: {', '.join(map(str, sorted(shapes)))}. "
+                             "Pad them, or keep a list of tensors")
         return rows
     if isinstance(data, bool | int | float | np.ndarray | np.generic | range):
         return data
@@ -137,8 +175,9 @@ def from_numpy(array: np.ndarray) -> Tensor:
     """A Tensor on the same memory as a NumPy array."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}")
-    as_dtype(array.dtype)
-    return Tensor(array)
+    if as_dtype(array.dtype) != array.dtype:
+        raise DTypeError(f"from_numpy: {array.dtype} has another byte order than this machine; convert with .astype({array.dtype.name!r})")
+    return Tensor(array.view(np.ndarray))
 
 
 def as_tensor(data, dtype=None, device: str | Device | None = None) -> Tensor:
@@ -159,7 +198,10 @@ def full(size: Shape, fill_value, *, dtype=None, device="cpu", requires_grad: bo
 
 
 def sizes(size) -> tuple[int, ...]:
-    shape = tuple(int(n) for n in ((size,) if isinstance(size, int | np.integer) else size))
+    shape = (size,) if hasattr(size, "__index__") else size
+    if not isinstance(shape, tuple | list) or not all(hasattr(n, "__index__") for n in shape):
+        raise TypeError(f"a shape is integers, got {size!r}")
+    shape = tuple(n.__index__() for n in shape)
     if any(n < 0 for n in shape):
         raise ShapeError(f"a size may not be negative: {shape}")
     return shape
@@ -196,7 +238,13 @@ def empty_like(x: Tensor, **how) -> Tensor:
 
 def arange(*bounds, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
     """end, or start, end, or start, end, step: `end` excluded; int64 unless a bound is a float."""
-    host = np.arange(*bounds)
+    if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | float | np.number | Tensor) for b in bounds):
+        raise TypeError(f"arange: expected end, or start, end, or start, end, step, got {bounds}")
+    bounds = [b.item() if isinstance(b, Tensor) else b for b in bounds]
+    start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if step == 0 or not all(map(math.isfinite, bounds)) or (end - start) * step < 0:
+        raise ValueError(f"arange: from {start} to {end} in steps of {step} never ends")
+    host = np.arange(start, end, step)
     host = host.astype(as_dtype(dtype) if dtype else int64 if host.dtype.kind == "i" else get_default_dtype())
     return finished(place(host, device), requires_grad)
 
@@ -246,13 +294,13 @@ def randint(low: int, high: int | Shape, size: Shape | None = None, *, dtype=Non
         low, high, size = 0, low, high
     if high <= low:
         raise ValueError(f"randint: no integer in {low} … {high - 1}")
-    host = (generator or default_generator).host().integers(low, high, sizes(size))
+    host = stream(generator).host().integers(low, high, sizes(size))
     return finished(place(host.astype(as_dtype(dtype or int64)), device), False)
 
 
 def randperm(n: int, *, device="cpu", generator: Generator | None = None) -> Tensor:
     """0 … n - 1 in a random order."""
-    return finished(place((generator or default_generator).host().permutation(n).astype(np.int64), device), False)
+    return finished(place(stream(generator).host().permutation(n).astype(np.int64), device), False)
 
 
 pi, inf, nan = math.pi, math.inf, math.nan

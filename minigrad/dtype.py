@@ -65,7 +65,8 @@ def as_dtype(dtype: object) -> np.dtype:
         found = np.dtype(int64 if dtype is int else dtype)
     except TypeError:
         raise DTypeError(f"{dtype!r} is not a dtype; use one of {', '.join(DTYPES)}") from None
-    if category(found) is None:
+    found = found.newbyteorder("=")
+    if found.name not in DTYPES and found.name != "bfloat16":
         raise DTypeError(f"dtype {found} is not supported; use one of {', '.join(DTYPES)}")
     return found
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad import autograd
+from minigrad import autograd, copying, values as p
 from minigrad.algebra import size_of
 from minigrad.aval import Aval
-from minigrad.device import CPU, META, Device, backend_of, device as as_device
-from minigrad.dtype import as_dtype, bool_, category, float16, float32, float64, int32, int64, is_float, get_default_dtype, of_number
+from minigrad.device import CPU, META, Device, device as as_device
+from minigrad.dtype import as_dtype, bool_, category, float16, float32, float64, int32, int64, is_float, of_number
 from minigrad.errors import DTypeError, GraphError
 from minigrad.ops import derived, elementwise as e, function
 from minigrad.ops import compare as c, fused as f, index as i, matmul as m, reduce_functions as r, shape as s, views as v
 from minigrad.ops.doors import door, literal
 from minigrad.ops.op import cast
-from minigrad.ops.reduce import axes_of
 from minigrad.ops.transfer import Transfer
-from minigrad import values as p
 from minigrad.tensor import LEAF, Tensor, View, Writes, apply, check_writable, current, overwrite, store
 
 add, sub, mul, div, pow_door = (function(cls) for cls in (e.Add, e.Sub, e.Mul, e.Div, e.Pow))
@@ -254,7 +252,7 @@ METHODS = {
     **_TRUTHS, "__invert__": invert,
     "__hash__": object.__hash__, "__getitem__": i.getitem, "__setitem__": i.setitem, "__bool__": p.as_bool, "__float__": lambda x: float(p.item(x)),
     "__int__": lambda x: int(p.item(x)), "__index__": p.as_index, "__len__": p.length, "__iter__": p.iterate, "__contains__": p.contains,
-    "__array__": p.as_array, "__repr__": p.as_text, "__format__": p.formatted, "__deepcopy__": p.deep_copy, "__reduce_ex__": p.reduce,
+    "__array__": p.as_array, "__repr__": p.as_text, "__format__": p.formatted, "__deepcopy__": copying.deepcopy, "__reduce__": copying.reduce,
     "__iadd__": augmented(add, "+="), "__isub__": augmented(sub, "-="), "__imul__": augmented(mul, "*="), "__itruediv__": augmented(div, "/="), "__ipow__": augmented(pow, "**="),
     "matmul": m.matmul, "mm": m.matmul, "where": lambda x, condition, other: where(condition, x, other), "clamp": clamp, "clip": clamp, "norm": norm,
     "sum": r.sum, "mean": r.mean, "var": r.var, "max": r.max, "min": r.min, "amax": r.amax, "amin": r.amin, "argmax": r.argmax, "argmin": r.argmin,

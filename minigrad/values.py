@@ -1,8 +1,8 @@
-"""A tensor seen from Python: its size, its values as numbers, arrays and text, copies and pickles of it.
+"""A tensor seen from Python: its size, its values as numbers, arrays and text.
 
 Text is number for number what PyTorch prints, so that a printed page of either reads the same: four decimals, or four in
 scientific form where the magnitudes are far apart; past 1,000 elements the first and last three of each axis.
-After `function.py`, before `methods.py`, which puts these on Tensor.
+After `copying.py`, before `methods.py`, which puts these on Tensor.
 """
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 import numpy as np
 
 from minigrad.algebra import size_of
-from minigrad.device import CPU, META, backend_of, device as as_device
+from minigrad.device import CPU
 from minigrad.dtype import bool_, get_default_dtype, int64, is_float
 from minigrad.errors import GraphError
 from minigrad.ops.reduce import axes_of
-from minigrad.tensor import LEAF, Tensor, View
+from minigrad.tensor import LEAF, Tensor
 
 def size(x: Tensor, dim: int | None = None):
     """The shape, or one size of it."""
@@ -96,36 +96,6 @@ def as_index(x: Tensor) -> int:
 def formatted(x: Tensor, spec: str) -> str:
     """f"{loss:.4f}": a 0-d tensor formats as its number."""
     return format(item(x), spec) if x.ndim == 0 and x.o.eager else object.__format__(x, spec)
-
-
-# ---- copies of its own ------------------------------------------------------------------------------------------------------
-def deep_copy(x: Tensor, memo: dict) -> Tensor:
-    """For `copy.deepcopy`: a leaf with its own memory and .grad; hooks stay behind."""
-    if not x.is_leaf:
-        raise GraphError("deepcopy: only leaves can be copied so, and this tensor was made by an operation. Use .detach().clone()")
-    copy = memo[id(x)] = object.__new__(Tensor if isinstance(x, View) else type(x))
-    restore(copy, x.o.copy(x.array) if x.o.eager else x.array, x.requires_grad, None if x.grad is None else deep_copy(x.grad, memo))
-    return copy
-
-
-def reduce(x: Tensor, protocol: int = 2) -> tuple:
-    """For `pickle`: a leaf by its values; it comes back on its device, without hooks."""
-    if not x.is_leaf:
-        raise GraphError("pickle: only leaves can be stored, and this tensor was made by an operation. Store .detach()")
-    cls = Tensor if isinstance(x, View) else type(x)
-    return restored, (cls, host(x) if x.o.eager else x.array, str(x.o.device), x.requires_grad, x.grad)
-
-
-def restored(cls: type, array, where: str, requires_grad: bool, grad: Tensor | None) -> Tensor:
-    """What `reduce` took apart."""
-    put = as_device(where)
-    return restore(object.__new__(cls), array if put in (CPU, META) else backend_of(put).put(put.index, array), requires_grad, grad)
-
-
-def restore(x: Tensor, array, requires_grad: bool, grad: Tensor | None) -> Tensor:
-    Tensor.__init__(x, array, requires_grad)
-    x.grad = grad
-    return x
 
 
 # ---- text ---------------------------------------------------------------------------------------------------------------------

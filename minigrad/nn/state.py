@@ -14,7 +14,8 @@ class Incompatible(NamedTuple):
     unexpected_keys: list[str]
 
     def __repr__(self) -> str:
-        return super().__repr__() if any(self) else "<All keys matched successfully>"
+        found = f"missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys}"
+        return f"<{found}>" if any(self) else "<All keys matched successfully>"
 
 
 def places(module: Any) -> dict[str, tuple[Any, str]]:

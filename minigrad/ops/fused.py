@@ -28,7 +28,7 @@ class AlongAxis(Op):
     takes = "float"
 
     def shifted(self, o, x):
-        return x - o.max(x, self.axis, True)
+        return x - o.max(x, self.axis, True) if x.shape[self.axis] else x
 
     def infer(self, x: Aval) -> Aval:
         return Aval(x.shape, x.dtype)
@@ -235,7 +235,7 @@ def _axis(x: Tensor, dim: int, name: str) -> int:
 def logsumexp(x: Tensor, dim, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over `dim`, without overflow; minus infinity where every element is."""
     top = x.detach().amax(dim, True)
-    top = top.where(top.abs() != math.inf, top * 0)
+    top = top.where(top.abs() != math.inf, 0)
     y = (x - top).exp().sum(dim, True).log() + top
     return y if keepdim else y.squeeze(dim if dim is not None else tuple(range(x.ndim)))
 
@@ -250,12 +250,12 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
         raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
     if target.dtype != int64:
         raise DTypeError(f"cross_entropy: targets must be int64 class numbers, got {target.dtype}. Convert with .long()")
-    shape = target.shape
+    shape, wide = target.shape, input.shape
+    if not wide or shape != wide[:len(wide) > 1] + wide[2:]:
+        raise ShapeError(f"cross_entropy: input {wide} and target {shape}: expected (N, C, …) and (N, …), or (C) and ()")
     if input.ndim == 1:
         input, target = reshape(input, (1, -1)), reshape(target, (1,))
     if input.ndim > 2:
-        if (input.shape[0], *input.shape[2:]) != shape:
-            raise ShapeError(f"cross_entropy: input {input.shape} and target {shape}: expected (N, C, …) and (N, …)")
         c = input.shape[1]
         input, target = reshape(permute(input, 0, *range(2, input.ndim), 1), (-1, c)), reshape(target, (-1,))
     plain = weight is None and label_smoothing == 0 and reduction != "none"
@@ -279,7 +279,7 @@ def _ignored(target: Tensor, ignore_index: int, classes: int) -> bool:
 def _general_cross_entropy(z, target, weight, ignore_index, reduction, smoothing, shape) -> Tensor:
     """Class weights, smoothing, ignored rows and no reduction, composed of other ops."""
     kept = target != ignore_index
-    safe = target.where(kept, target * 0)
+    safe = target.where(kept, 0)
     logp = log_softmax(z, 1)
     w = cast(kept, z.dtype) if weight is None else getitem(weight, safe) * cast(kept, z.dtype)
     rows = -(logp.gather(1, reshape(safe, (-1, 1))).squeeze(1)) * w
@@ -287,7 +287,7 @@ def _general_cross_entropy(z, target, weight, ignore_index, reduction, smoothing
         each = logp if weight is None else logp * weight
         smooth = -(sum(each, 1)) * cast(kept, z.dtype)
         rows = rows * (1 - smoothing) + smooth * (smoothing / z.shape[1])
-    rows = rows.where(kept, rows * 0)
+    rows = rows.where(kept, 0)
     if reduction == "none":
         return reshape(rows, shape)
     return sum(rows) / sum(w) if reduction == "mean" else sum(rows)

@@ -10,14 +10,14 @@ import numpy as np
 from minigrad import aval
 from minigrad.algebra import HOLE, filled
 from minigrad.aval import Aval, aval_of
-from minigrad.dtype import bool_, int64, is_float
+from minigrad.dtype import bool_, int64, is_float, uint8
 from minigrad.errors import DTypeError, ShapeError
 from minigrad.ops.doors import literal
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
 from minigrad.ops.samples import Sample
 from minigrad.ops.shape import Overwrite
-from minigrad.ops.views import Cut, freeze_key, thaw_key
+from minigrad.ops.views import Cut, freeze_key, reshape, thaw_key
 from minigrad.tensor import Tensor, apply, check_writable, current, overwrite, store
 
 
@@ -175,66 +175,124 @@ class OneHot(Op):
 
 
 # ---- keys -----------------------------------------------------------------------------------------------------------------
-def split_key(x: Tensor, key) -> tuple[tuple, tuple[Tensor, ...]]:
-    """(pattern, index tensors) of what stands between the brackets."""
-    pattern, index = [], []
-    for k in key if isinstance(key, tuple) else (key,):
-        if isinstance(k, Tensor | np.ndarray | list | range):
-            found = index_tensors(x, k)
-            index += found
+def split_key(x: Tensor, key) -> tuple[tuple, tuple, tuple[Tensor, ...]]:
+    """(basic key, pattern, index tensors): x[key] is x[basic][pattern filled with the index tensors].
+
+    So integers and slices act first, as in PyTorch; NumPy would count an integer beside an index array as one more."""
+    parts = [_part(x, k) for k in (key if isinstance(key, tuple) else (key,))]
+    if not any(isinstance(k, Tensor) for k in parts):
+        return tuple(parts), (), ()
+    parts = _without_ellipsis(x, _numbers_apart(parts))
+    basic, pattern, index = [], [], []
+    for k in parts:
+        if isinstance(k, Tensor):
+            found = places(x, k, sum(1 for b in basic if b is not None))
+            basic += [slice(None)] * len(found)
             pattern += [HOLE] * len(found)
-        elif k is None or k is Ellipsis or isinstance(k, slice):
-            pattern.append(_plain_slice(k) if isinstance(k, slice) else k)
-        elif isinstance(k, bool | np.bool_):
-            raise TypeError("index: True and False are no places; compare tensors to get a mask")
-        elif hasattr(k, "__index__"):
-            pattern.append(k.__index__())
+            index += found
         else:
-            raise TypeError(f"index: {k!r} is no integer, slice, None, ... or tensor")
-    return tuple(pattern), tuple(index)
+            basic.append(k)
+            pattern += [slice(None)] if k is None or isinstance(k, slice) else []
+    while pattern[-1] is not HOLE:
+        pattern.pop()
+    return tuple(basic), tuple(pattern), tuple(index)
 
 
-def _plain_slice(s: slice) -> slice:
-    plain = [None if v is None else v.__index__() for v in (s.start, s.stop, s.step)]
-    return slice(*plain)
+def _part(x: Tensor, k):
+    """One part of a key: an integer, a slice of integers, None, Ellipsis, or a Tensor of integers or truth values."""
+    if k is None or k is Ellipsis:
+        return k
+    if isinstance(k, slice):
+        return slice(*(None if v is None else v.__index__() for v in (k.start, k.stop, k.step)))
+    if isinstance(k, bool | np.bool_):
+        raise TypeError("index: True and False are no places; compare tensors to get a mask")
+    if isinstance(k, Tensor | np.ndarray | list | range):
+        return _index_tensor(x, k)
+    if hasattr(k, "__index__"):
+        return k.__index__()
+    raise TypeError(f"index: {k!r} is no integer, slice, None, ... or tensor")
 
 
-def index_tensors(x: Tensor, k) -> list[Tensor]:
-    """Integer tensors on x's device for an index: itself, or the places where a truth tensor holds."""
+def _index_tensor(x: Tensor, k) -> Tensor:
     if not isinstance(k, Tensor):
-        k = Tensor(x.o.upload(np.asarray(k, None if len(k) else np.int64)) if x.o.eager else aval_of(np.asarray(k)))
+        host = np.asarray(k, None if len(k) else np.int64)
+        if host.dtype.kind not in "biuf":
+            raise TypeError(f"index: {k!r} is no list of integers or truth values")
+        k = Tensor(x.o.upload(host) if x.o.eager else aval_of(host))
     if is_float(k.dtype):
         raise DTypeError(f"index: expected integers or truth values, got {k.dtype}. Convert with .long()")
+    if k.dtype == uint8:
+        raise DTypeError("index: uint8 may mean places or, as in old PyTorch, a mask. Say which: .long() or .bool()")
+    if k.dtype == bool_ and k.ndim == 0:
+        raise TypeError("index: a 0-d truth tensor is no mask of any axis")
+    return k
+
+
+def _numbers_apart(parts: list) -> list:
+    """0-d index tensors as the integers they hold where longer ones stand beside them."""
+    if not any(isinstance(k, Tensor) and k.ndim for k in parts):
+        return parts
+    held = lambda k: int(k.array.item()) if k.o.eager else 0  # noqa: E731 - on meta any place has the same shape
+    return [held(k) if isinstance(k, Tensor) and not k.ndim else k for k in parts]
+
+
+def _without_ellipsis(x: Tensor, parts: list) -> list:
+    """... written out as full slices."""
+    at = [i for i, k in enumerate(parts) if k is Ellipsis]
+    used = sum(k.ndim if isinstance(k, Tensor) and k.dtype == bool_ else k is not None for k in parts) - len(at)
+    if len(at) > 1 or used > x.ndim:
+        raise IndexError(f"index: {len(at)} ellipses and {used} places for a tensor of shape {x.shape}")
+    return parts[:at[0]] + [slice(None)] * (x.ndim - used) + parts[at[0] + 1:] if at else parts
+
+
+def places(x: Tensor, k: Tensor, axis: int) -> list[Tensor]:
+    """Integer tensors for an index at `axis`: itself, or the places where a truth tensor holds."""
     if k.dtype != bool_:
         return [cast(k, int64)]
+    if x.shape[axis:axis + k.ndim] != k.shape:
+        raise IndexError(f"index: a mask of shape {k.shape} does not fit a tensor of shape {x.shape} at axis {axis}")
     if not k.o.eager:
         raise RuntimeError("index: how many places a truth tensor holds is not known on meta; use mg.where")
     return [Tensor(k.o.upload(p)) for p in np.nonzero(k.o.host(k.array))]
 
 
+def _looked_at(x: Tensor, basic: tuple) -> Tensor:
+    """x[basic], without a step where that is x."""
+    return x if all(isinstance(k, slice) and k == slice(None) for k in basic) else apply(Cut.of(freeze_key(basic)), x)
+
+
 def getitem(x: Tensor, key) -> Tensor:
     """x[key]: a view for integers, slices, None and …; a copy where a tensor or a list indexes."""
-    pattern, index = split_key(x, key)
+    basic, pattern, index = split_key(x, key)
     try:
         if index:
-            return apply(At.of(freeze_key(pattern)), x, *index)
-        return apply(Cut.of(freeze_key(pattern)), x)
+            return apply(At.of(freeze_key(pattern)), _looked_at(x, basic), *index)
+        return apply(Cut.of(freeze_key(basic)), x)
     except IndexError as e:
-        raise IndexError(f"index {key if not index else pattern} does not fit a tensor of shape {x.shape}: {e}") from None
+        raise IndexError(f"index: {e} (a tensor of shape {x.shape})") from None
 
 
 def setitem(x: Tensor, key, value) -> None:
     """x[key] = value, in place and in the history."""
-    pattern, index = split_key(x, key)
-    value = literal(value, x)
+    basic, pattern, index = split_key(x, key)
+    value = cast(literal(value, x), x.dtype)
     if not index:
         target = getitem(x, key)
-        overwrite(target, apply(Overwrite.of(), target, cast(value, x.dtype)), "index assignment")
-    elif current().grad and (x.node is not None or value.node is not None):
-        overwrite(x, apply(PutAt.of(freeze_key(pattern)), x, cast(value, x.dtype), *index), "index assignment")
+        overwrite(target, apply(Overwrite.of(), target, _fitted(value, target.ndim)), "index assignment")
+        return
+    target, op = _looked_at(x, basic), PutAt.of(freeze_key(pattern))
+    value = _fitted(value, len(op.shown(target.aval, [i.aval for i in index])))
+    if current().grad and (target.node is not None or value.node is not None):
+        overwrite(target, apply(op, target, value, *index), "index assignment")
     else:
-        check_writable(x, x.shape, "index assignment")
-        store(x, apply(PutAt.of(freeze_key(pattern)), x, cast(value, x.dtype), *index))
+        check_writable(target, target.shape, "index assignment")
+        store(target, apply(op, target, value, *index))
+
+
+def _fitted(value: Tensor, ndim: int) -> Tensor:
+    """`value` without leading axes of size 1 that the place it goes to has not."""
+    lead = value.ndim - ndim
+    return reshape(value, value.shape[lead:]) if lead > 0 and set(value.shape[:lead]) == {1} else value
 
 
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:

@@ -123,6 +123,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias: x is (…, in), weight (out, in), bias (out)."""
     if x.ndim == 1:
         return reshape(linear(reshape(x, (1, -1)), weight, bias), (-1,))
+    if len(weight.array.shape) != 2 or (bias is not None and len(bias.array.shape) != 1):      # these would broadcast
+        check_linear(x.shape, weight.shape, weight.shape[:1] if bias is None else bias.shape)
     return function(LinearNoBias)(x, weight) if bias is None else function(Linear)(x, weight, bias)
 
 

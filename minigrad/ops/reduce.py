@@ -185,7 +185,7 @@ class ArgExtreme(Op):
     """Where the extreme stands; no gradient."""
 
     def infer(self, x: Aval) -> Aval:
-        if x.size == 0:
+        if (x.size if self.axis is None else x.shape[self.axis]) == 0:
             raise ShapeError(f"{self.label}: an empty tensor {x.shape} has no largest or smallest element")
         return Aval(reduced(x.shape, None if self.axis is None else (self.axis,), self.keepdims), int64)
 

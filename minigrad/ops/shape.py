@@ -71,14 +71,14 @@ class Overwrite(Op):
         return o.copy(o.broadcast_to(v, x.shape))
 
     def dx(self, o, g):
-        return g * o.zero
+        return o.broadcast_to(o.zero, g.shape)
 
     def dv(self, o, g):
         return g
 
     def infer(self, x: Aval, v: Aval) -> Aval:
         if np.broadcast_shapes(x.shape, v.shape) != x.shape:
-            raise ShapeError(f"copy_: a value of shape {v.shape} does not fit into {x.shape}")
+            raise ShapeError(f"assignment: a value of shape {v.shape} does not fit into {x.shape}")
         return aval.like(x.shape, x.dtype, aval.view_of(v, lambda a: np.broadcast_to(a, x.shape)))
 
     @classmethod
@@ -149,11 +149,19 @@ def clone(x: Tensor) -> Tensor:
     return function(Clone)(x)
 
 
-def cat(tensors, dim: int = 0) -> Tensor:
-    """Tensors one after the other along `dim`; the other sizes must be equal."""
+def _tensors(tensors, name: str) -> tuple[Tensor, ...]:
     xs = tuple(tensors)
     if not xs:
-        raise RuntimeError("cat: expected at least one tensor")
+        raise ShapeError(f"{name}: expected at least one tensor")
+    for x in xs:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name}: expected a sequence of Tensors, one of them is a {type(x).__name__}")
+    return xs
+
+
+def cat(tensors, dim: int = 0) -> Tensor:
+    """Tensors one after the other along `dim`; the other sizes must be equal."""
+    xs = _tensors(tensors, "cat")
     if any(x.ndim == 0 for x in xs):
         raise RuntimeError("cat: a 0-d tensor cannot be joined; use mg.stack")
     return apply(Cat.of(axes_of(dim, xs[0].ndim, "cat")[0]), *xs)
@@ -161,7 +169,7 @@ def cat(tensors, dim: int = 0) -> Tensor:
 
 def stack(tensors, dim: int = 0) -> Tensor:
     """Tensors of one shape along a new axis `dim`."""
-    xs = tuple(tensors)
-    if not xs or any(x.shape != xs[0].shape for x in xs):
+    xs = _tensors(tensors, "stack")
+    if any(x.shape != xs[0].shape for x in xs):
         raise ShapeError(f"stack: expected tensors of one shape, got {[x.shape for x in xs]}")
     return cat([unsqueeze(x, dim) for x in xs], axes_of(dim, xs[0].ndim + 1, "stack")[0])

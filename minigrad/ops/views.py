@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from operator import index
 
 import numpy as np
 
@@ -259,12 +260,12 @@ class WriteThrough(Op):
 # ---- as functions -------------------------------------------------------------------------------------------------------
 def shape_arg(args: tuple) -> tuple:
     """A shape given as one sequence or as several integers."""
-    return tuple(args[0]) if len(args) == 1 and not isinstance(args[0], int | np.integer) else args
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list | np.ndarray) else args
 
 
 def wanted_shape(x: Tensor, shape: tuple, name: str) -> tuple[int, ...]:
     """A shape with its one -1 worked out."""
-    shape = tuple(int(n) for n in shape)
+    shape = tuple(map(index, shape))
     size = math.prod(x.shape)
     if shape.count(-1) > 1 or any(n < -1 for n in shape):
         raise ShapeError(f"{name}: shape {shape} may hold one -1 and no other negative size")
@@ -334,7 +335,7 @@ def expand(x: Tensor, *sizes) -> Tensor:
     lead = len(sizes) - x.ndim
     if lead < 0 or any(n == -1 for n in sizes[:lead]):
         raise ShapeError(f"expand: {sizes} has too few axes, or a -1 among new ones, for a tensor of shape {x.shape}")
-    want = tuple(x.shape[i - lead] if n == -1 else int(n) for i, n in enumerate(sizes))
+    want = tuple(x.shape[i - lead] if n == -1 else index(n) for i, n in enumerate(sizes))
     if math.prod(want) == math.prod(x.shape) and math.prod(want):
         return reshape(x, want)                              # nothing is repeated: an ordinary, writable view
     return apply(Expand.of(want), x)

@@ -10,8 +10,9 @@ from types import ModuleType
 
 from minigrad.viz.layout import Layout, Place, Point, layered
 from minigrad.viz.paint import LINE, LOOKS, lines, size, tip
+from minigrad.viz.rows import in_rows
 
-PX_PER_INCH, WIDE_PX = 72.0, 1200.0
+PX_PER_INCH, WIDE_PX, ROW_PX = 72.0, 1150.0, 920.0        # a wider picture than WIDE_PX is broken into rows
 WAY_OUT = "Install it (pip install graphviz; Debian: apt install graphviz; macOS: brew install graphviz), or draw with engine=\"layered\""
 
 
@@ -86,7 +87,9 @@ def dot_is_there() -> bool:
 
 
 def placed(data: dict, direction: str | None, engine: str | None, made_at: bool = False) -> Layout:
-    """Where everything goes.  No `engine`: `dot` where it is installed.  No `direction`: left to right while it fits."""
+    """Where everything goes.  No `engine`: `dot` where it is installed.  
+
+    No `direction`: left to right while it fits, else in rows, else top to bottom."""
     sizes = {n["id"]: size(lines(n, made_at)) for n in data["nodes"]}
     edges = [(a, b) for a, b in data["edges"]]
     place = by_dot if engine == "dot" or (engine is None and dot_is_there()) else layered
@@ -95,5 +98,5 @@ def placed(data: dict, direction: str | None, engine: str | None, made_at: bool 
     across = place(sizes, edges, "LR")
     if across.width <= WIDE_PX:
         return across
-    down = place(sizes, edges, "TB")
+    down = in_rows(across, ROW_PX) or place(sizes, edges, "TB")
     return down if down.width < across.width else across

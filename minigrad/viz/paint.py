@@ -62,8 +62,8 @@ def form(node: dict) -> str:
 
 
 def contents(node: dict) -> str:
-    """'3 operations, 2 parameters' of a module or of the rest."""
-    counts = (node["operations"], "operation"), (node["leaves"], "parameter")
+    """'3 ops, 2 parameters' of a module or of the rest."""
+    counts = (node["operations"], "op"), (node["leaves"], "parameter")
     if node["kind"] == "more" and not node["leaves"]:
         return ""
     return ", ".join(f"{k} {word}{'s' * (k != 1)}" for k, word in counts if k)
@@ -79,7 +79,7 @@ def lines(node: dict, made_at: bool = False) -> list[str]:
 def measured(node: dict) -> list[str]:
     """Value and gradient, as far as they were asked for and are known."""
     value, gradient = node.get("value"), node.get("gradient")
-    whole = value and not any(sign in value for sign in "±…%")
+    whole = value and not any(sign in value for sign in ("±", "…", "%", "all "))
     return [f"= {value}" if whole else value] * bool(value) + [f"grad {gradient}"] * bool(gradient)
 
 
@@ -148,7 +148,9 @@ def _line(path: list[Point], times: int) -> str:
     ends = [*path[:-1], (tip[0] - 4 * dx, tip[1] - 4 * dy)]
     curve = " ".join(("M" if i == 0 else "C" if i % 3 == 1 else "") + f"{x:.5g} {y:.5g}" for i, (x, y) in enumerate(ends))
     corners = " ".join(f"{x:.5g},{y:.5g}" for x, y in arrow)
-    note = _text(tip[0] - 14 * dx - 9 * abs(dy), tip[1] - 14 * dy - 5 * abs(dx), f"×{times}", SMALL_PX, QUIET) if times > 1 else ""
+    side = 1 if dx * (path[0][1] - tip[1]) < dy * (path[0][0] - tip[0]) else -1        # away from where the line comes from
+    at = tip[0] - 15 * dx - 12 * side * dy, tip[1] - 15 * dy + 8 * side * dx + 4
+    note = _text(*at, f"×{times}", SMALL_PX, QUIET) if times > 1 else ""
     return (f'<g class="edge"><path d="{curve}" fill="none" stroke="{LINE}" stroke-width="1.3"/>'
             f'<polygon points="{corners}" fill="{LINE}"/>{note}</g>')
 

@@ -61,7 +61,7 @@ def recorded(obj: Tensor | Iterable[Tensor]) -> Graph:
 def _tensors(obj) -> list[Tensor]:
     """The tensors to draw; TypeError for anything else."""
     found = list(obj.values()) if isinstance(obj, dict) else obj
-    found = list(found) if isinstance(found, list | tuple | set) else [found]
+    found = list(found) if isinstance(found, list | tuple) else [found]
     for t in found:
         if not isinstance(t, Tensor):
             raise TypeError(f"draw: expected a Tensor, or a list of them, got {type(t).__name__}. "

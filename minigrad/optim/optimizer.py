@@ -1,0 +1,192 @@
+"""Optimizer: parameters in groups, each with its options and its state; what every optimiser shares.
+
+An optimiser is its defaults, their check, the names of the arrays it keeps (`slots`), the numbers of one step
+(`constants`) and the update of raw arrays in place (`update`), which runs on NumPy, sim and CuPy arrays alike.  After
+`blocks.py`; `sgd.py` and `adam.py` come next.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from minigrad.aval import Aval
+from minigrad.autograd import enable_grad
+from minigrad.dtype import is_float
+from minigrad.errors import ShapeError
+from minigrad.optim.blocks import Scratch, blocks
+from minigrad.tensor import Tensor, Writes
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """Base of all optimisers; `params` is an iterable of tensors, or of dicts with "params" and options of their own."""
+
+    def __init__(self, params: Iterable[Tensor] | Iterable[Group], defaults: Group) -> None:
+        self.defaults, self.state, self.param_groups = defaults, {}, []
+        self._scratch = Scratch()
+        for group in self._groups(params):
+            self.add_param_group(group)
+
+    def _groups(self, params: Any) -> list[Group]:
+        if isinstance(params, Tensor | dict):
+            raise TypeError(f"{type(self).__name__}: params must be an iterable of tensors or of dicts, not a "
+                            f"{type(params).__name__}. Put it in a list")
+        found = list(params)
+        if not found:
+            raise ValueError(f"{type(self).__name__}: no parameters. Was the generator walked before, or does the model "
+                             "keep its layers in a plain list? Use model.parameters() anew, and nn.ModuleList")
+        return found if isinstance(found[0], dict) else [{"params": found}]
+
+    # -- groups
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with options of their own; what is not given is taken from the defaults."""
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise TypeError(f"{type(self).__name__}: a group is a dict with 'params', got {param_group!r}")
+        params = param_group["params"]
+        params = [params] if isinstance(params, Tensor) else list(params)
+        group = {"params": params, **{k: v for k, v in {**self.defaults, **param_group}.items() if k != "params"}}
+        self.check(group)
+        taken = {id(p) for g in self.param_groups for p in g["params"]}
+        for p in params:
+            _check_parameter(p, type(self).__name__)
+            if id(p) in taken:
+                raise ValueError(f"{type(self).__name__}: a parameter of shape {p.shape} appears twice. Each belongs to one group, once")
+            taken.add(id(p))
+        self.param_groups.append(group)
+
+    def check(self, group: Group) -> None:
+        """Refuse options outside their range."""
+        self.at_least(group, "lr")
+
+    def at_least(self, group: Group, *names: str, low: float = 0.0, below: float = np.inf) -> None:
+        """ValueError unless each option is a number in [low, below)."""
+        for name in names:
+            for value in group[name] if isinstance(group[name], tuple | list) else (group[name],):
+                if isinstance(value, Tensor) or not low <= value < below:
+                    raise ValueError(f"{type(self).__name__}: {name} = {group[name]!r} must be a number of at least {low:g}"
+                                     + (f" and below {below:g}" if below < np.inf else ""))
+
+    # -- gradients
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, or fill them with zeros (then momentum and decay go on acting)."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad = None if set_to_none else p.grad.detach() * 0
+
+    # -- the step
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Update every parameter that has a gradient.  `closure` computes the loss anew first; it is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            known: dict = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._step_one(p, p.grad, group, known)
+        return loss
+
+    def _step_one(self, p: Tensor, g: Tensor, group: Group, known: dict) -> None:
+        fresh = p not in self.state
+        state = self.state.setdefault(p, {})
+        kept = self._slots(p, state, group)
+        if "step" in self.counted:
+            state["step"] = state.get("step", 0) + 1
+        if not p.o.eager:
+            return
+        if g.shape != p.shape:
+            raise ShapeError(f"{type(self).__name__}: a parameter of shape {p.shape} has a gradient of shape {g.shape}")
+        key = fresh, state.get("step"), p.o
+        numbers = known.get(key)
+        if numbers is None:
+            lit = (lambda v: np.array(v, p.dtype)) if p.array.__class__ is np.ndarray else float
+            numbers = known[key] = {k: lit(v) for k, v in self.constants(group, state, fresh).items()}
+        for x, gx, *slots in blocks((p.array, g.array, *kept)):
+            self.update(x, gx, slots, numbers, group)
+        Writes.note(p.array)
+
+    counted: tuple[str, ...] = ()                    # ("step",) if the number of steps is part of the state
+
+    def slots(self, group: Group) -> tuple[str, ...]:
+        """The names of the arrays kept for each parameter: zeros at first."""
+        return ()
+
+    def constants(self, group: Group, state: dict, fresh: bool) -> dict[str, float]:
+        """The numbers of one step; `fresh` at a parameter's first."""
+        raise NotImplementedError(f"{type(self).__name__} must define constants()")
+
+    def update(self, x, g, slots: list, c: dict, group: Group) -> None:
+        """Change `x` and its slots in place, given the gradient `g`, which must stay as it is."""
+        raise NotImplementedError(f"{type(self).__name__} must define update()")
+
+    def _slots(self, p: Tensor, state: dict, group: Group) -> list:
+        """The raw arrays of a parameter's slots."""
+        found = []
+        for name in self.slots(group):
+            t = state.get(name)
+            if t is None:
+                t = state[name] = Tensor(p.o.full(p.shape, 0) if p.o.eager else Aval(p.shape, p.dtype))
+            found.append(t.array)
+        return found
+
+    def decayed(self, x, g, c: dict, group: Group):
+        """The gradient with its sign (`maximize`) and weight decay: `g` itself, or scratch memory 1."""
+        if group.get("maximize"):
+            g = np.negative(g, out=self._scratch.like(x, 1))
+        if group["weight_decay"]:
+            decay = np.multiply(x, c["decay"], out=self._scratch.like(x, 2))
+            g = np.add(g, decay, out=decay)
+        return g
+
+    # -- state
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {number: …}, "param_groups": […]}: parameters are numbered in the order of the groups."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        number = {id(p): i for i, p in enumerate(params)}
+        groups = [{**group, "params": [number[id(p)] for p in group["params"]]} for group in self.param_groups]
+        return {"state": {number[id(p)]: dict(s) for p, s in self.state.items()}, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over options and state, copied, onto each parameter's device and dtype; the next step is as if uninterrupted."""
+        groups = state_dict["param_groups"]
+        have, given = ([len(g["params"]) for g in gs] for gs in (self.param_groups, groups))
+        if have != given:
+            raise ValueError(f"{type(self).__name__}: the state has groups of {given} parameters, the optimiser of {have}")
+        params = [p for group in self.param_groups for p in group["params"]]
+        numbers = [i for group in groups for i in group["params"]]
+        by_number = dict(zip(numbers, params))
+        state = {by_number[i]: {k: _placed(v, by_number[i]) for k, v in s.items()} for i, s in state_dict["state"].items()}
+        self.param_groups = [{**deepcopy({k: v for k, v in new.items() if k != "params"}), "params": old["params"]}
+                             for new, old in zip(groups, self.param_groups)]
+        self.state = state
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_scratch": Scratch()}
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines += [f"Parameter Group {i}", *(f"    {k}: {v}" for k, v in sorted(group.items()) if k != "params")]
+        return "\n".join([*lines, ")"])
+
+
+def _check_parameter(p: Any, name: str) -> None:
+    if not isinstance(p, Tensor):
+        raise TypeError(f"{name}: a parameter must be a Tensor, got {type(p).__name__}")
+    if not p.is_leaf:
+        raise ValueError(f"{name}: a tensor of shape {p.shape} was made by an operation ({p.made_at}), so a step would not "
+                         "reach what it came from. Pass the leaf, or x.detach().requires_grad_()")
+
+
+def _placed(value: Any, p: Tensor) -> Any:
+    """A copy of a state's value for parameter `p`."""
+    if not isinstance(value, Tensor):
+        return deepcopy(value)
+    copy = value.detach().clone()
+    return copy.to(device=p.o.device, dtype=p.dtype if is_float(copy.dtype) else None)

@@ -1,0 +1,4 @@
+"""`torch.utils`' names: only re-exports."""
+from minigrad import data
+
+__all__ = ["data"]

@@ -1,0 +1,86 @@
+"""Pictures that only a lesson needs.  `memory(x)`: the cells in which a tensor lies, and how its indices find them."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from itertools import product
+
+import numpy as np
+
+import minigrad as mg
+
+FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
+INK, QUIET, EDGE = "#1f2d3a", "#4f6272", "#93a4b0"
+USED, UNUSED, SEEN = "#fdeccf", "#eef1f3", "#e5effa"
+WIDE, HIGH = 40, 30
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A buffer and one reading of it.  `cells[index]` is the number of the cell that an index finds."""
+
+    name: str
+    values: list[str]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    cells: dict[tuple[int, ...], int]
+
+    @property
+    def title(self) -> str:
+        start = next(iter(self.cells.values()))
+        return f"{self.name}: shape {self.shape}, strides {self.strides}, starts at cell {start}"
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """Cell numbers, a row of the tensor in each list."""
+        wide = self.shape[-1] if self.shape else 1
+        flat = list(self.cells.values())
+        return [flat[k:k + wide] for k in range(0, len(flat), wide)]
+
+    def __repr__(self) -> str:
+        body = ["  ".join(f"{cell:>2}:{self.values[cell]:<3}" for cell in row).rstrip() for row in self.rows]
+        return "\n".join([self.title, *body])
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/plain": repr(self), "image/svg+xml": self.svg}
+
+    @property
+    def svg(self) -> str:
+        used = set(self.cells.values())
+        parts = [_text(8, 18, self.title, 13, INK), _text(8, 52, "memory", 12, QUIET)]
+        for k, value in enumerate(self.values):
+            parts.append(_cell(70 + WIDE * k, 32, value, f"{k}", USED if k in used else UNUSED))
+        top = 32 + HIGH + 26
+        parts.append(_text(8, top + 20, "reading", 12, QUIET))
+        for i, row in enumerate(self.rows):
+            parts += [_cell(70 + WIDE * j, top + i * (HIGH + 14), self.values[c], f"cell {c}", SEEN) for j, c in enumerate(row)]
+        width = 70 + WIDE * max(len(self.values), len(self.rows[0])) + 10
+        height = top + len(self.rows) * (HIGH + 14) + 8
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+                f'style="max-width:100%;height:auto" role="img" aria-label="{escape(self.title)}" font-family="{FONT}">'
+                f'{"".join(parts)}</svg>')
+
+
+def memory(x: mg.Tensor, name: str = "x") -> Memory:
+    """The memory under a small tensor of at most two axes, on the cpu."""
+    if x.ndim > 2 or x.numel() == 0 or x.numel() > 40:
+        raise ValueError(f"memory: for 1 to 40 elements on at most two axes, got shape {x.shape}")
+    buffer = x.array
+    while isinstance(buffer.base, np.ndarray):
+        buffer = buffer.base
+    address = lambda a: a.__array_interface__["data"][0]
+    start, strides = (address(x.array) - address(buffer)) // x.itemsize, x.stride()
+    indices = product(*map(range, x.shape))
+    cells = {index: start + sum(i * s for i, s in zip(index, strides)) for index in indices}
+    values = [f"{v:g}" for v in buffer.ravel(order="K").tolist()]
+    return Memory(name, values, tuple(x.shape), strides, cells)
+
+
+def _cell(x: int, y: int, value: str, note: str, fill: str) -> str:
+    middle = x + WIDE / 2
+    return (f'<rect x="{x}" y="{y}" width="{WIDE - 2}" height="{HIGH}" rx="3" fill="{fill}" stroke="{EDGE}"/>'
+            + _text(middle - 1, y + 20, value, 13, INK, "middle") + _text(middle - 1, y + HIGH + 11, note, 9, QUIET, "middle"))
+
+
+def _text(x: float, y: float, text: str, px: int, ink: str, anchor: str = "start") -> str:
+    return f'<text x="{x:g}" y="{y:g}" font-size="{px}" text-anchor="{anchor}" fill="{ink}">{escape(text)}</text>'
