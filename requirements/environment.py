@@ -74,19 +74,21 @@ def one_at_a_time() -> Iterator[None]:
     """Waits while another run.py sets up. SQLite's lock is portable and ends with its process."""
     import sqlite3  # some Pythons are built without it: refuse_machine has said so by now
 
-    guard = sqlite3.connect(ROOT / ".venv.lock", timeout=2, isolation_level=None)
-    try:
-        while True:
-            try:
-                guard.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                if "locked" in str(error):
-                    print("run.py: waiting for another run.py that is setting up", flush=True)
-                    continue
-            break  # also where the file system has no locks: this is only a courtesy
+    guard = sqlite3.connect(ROOT / ".venv.lock", timeout=1, isolation_level=None)
+
+    def taken_by_another() -> bool:
+        try:
+            guard.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:  # or a file system without locks: go on
+            return "locked" in str(error)
+        return False
+
+    with contextlib.closing(guard):
+        if taken_by_another():
+            print("run.py: waiting for another run.py that is setting up", flush=True)
+            while taken_by_another():
+                pass
         yield
-    finally:
-        guard.close()
 
 
 def install(kind: str, wheels: str | None) -> None:
@@ -184,13 +186,14 @@ def variables(python: str) -> dict[str, str]:
 
 
 def run(command: list[str], cwd: Path | None = None, **more: str) -> int:
-    """Runs to the end and gives the exit code. Ctrl-C reaches the child, which decides."""
+    """Runs to the end and gives the exit code (128 + n: ended by signal n). Ctrl-C is the child's."""
     with tempfile.TemporaryDirectory(prefix="minigrad-", ignore_cleanup_errors=True) as runtime:
         env = {"JUPYTER_RUNTIME_DIR": runtime} | variables(command[0]) | more
         with subprocess.Popen(command, cwd=cwd, env=env) as process:
             signal.signal(signal.SIGTERM, lambda *_: process.terminate())
             while True:
                 try:
-                    return process.wait()
+                    code = process.wait()
+                    return code if code >= 0 else 128 - code
                 except KeyboardInterrupt:
                     continue

@@ -15,6 +15,6 @@ def derived(kind: str) -> dict:
     names = {}
     for cls in CATALOGUE:
         name = getattr(cls, kind)
-        if name and issubclass(cls, Elementwise) and not cls.__dataclass_fields__:
+        if name and issubclass(cls, Elementwise) and not cls.attributes:
             names[name] = function(cls)
     return names

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
+from types import FunctionType
 
 import numpy as np
 
@@ -123,7 +124,7 @@ def _shape_text(op) -> str:
 def _forward_text(op) -> str:
     names = ["xyz"[i] + "_" for i in range(len(op.inputs))]
     try:
-        if op.inline:
+        if op.inline and not op.attributes:
             text = emit(_Renamed(op, names), PYTHON, None)
             return text
     except NotSymbolic:
@@ -165,11 +166,28 @@ def function(cls: type, *attributes) -> Callable[..., Tensor]:
 
 
 def door(op, operator: bool = False) -> Callable[..., Tensor]:
-    """The flattened `apply` of `op`, compiled."""
-    scope = dict(op=op, Tensor=Tensor, Node=Node, LEAF=LEAF, INTERNAL=INTERNAL, apply=apply, literal=literal, operand=operand,
+    """The flattened `apply` of `op`.  Its code is compiled when it is first called, and put into the same function object:
+    importing the package compiles nothing, and whoever holds the function has the fast one."""
+    stub = _STUBS[len(op.inputs)]
+    scope = {"open_door": open_door, "op": op, "operator": operator}
+    scope["me"] = me = FunctionType(stub.__code__, scope, op.functional or op.method or type(op).__name__)
+    me.__doc__ = type(op).__doc__
+    return me
+
+
+def open_door(me: FunctionType) -> FunctionType:
+    """Compile a door's code in its own scope and put it in place."""
+    scope, op = me.__globals__, me.__globals__["op"]
+    scope.update(Tensor=Tensor, Node=Node, LEAF=LEAF, INTERNAL=INTERNAL, apply=apply, literal=literal, operand=operand,
                  current=current, call_site=call_site, frame=frame, tick=tick, ndarray=np.ndarray, asarray=np.asarray,
                  new=object.__new__, algebra_of=algebra_of, NUMBERS=(Tensor, *NUMBERS), user=None)
     for mask in range(1, 1 << len(op.inputs)) if op.reads else ():
         scope[f"p{mask}"], scope[f"p{mask}a"] = op.plan(mask, False), op.plan(mask, True)
-    build(door_source(op, operator), f"<minigrad {'operator' if operator else 'door'} of {op!r}>", scope)
-    return scope[op.functional or op.method or type(op).__name__]
+    source = door_source(op, scope["operator"])
+    build(source, f"<minigrad {'operator' if scope['operator'] else 'door'} of {op!r}>", scope)
+    me.__code__ = scope[me.__name__].__code__
+    return me
+
+
+_STUBS = {1: lambda a: open_door(me)(a), 2: lambda a, b: open_door(me)(a, b),                       # noqa: F821
+          3: lambda a, b, c: open_door(me)(a, b, c)}                                                # noqa: F821

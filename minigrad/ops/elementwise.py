@@ -285,7 +285,7 @@ class Relu(Elementwise):
         return o.maximum(x, o.zero)
 
     def dx(self, o, g, y):
-        return g * (y > o.zero)
+        return g * (y != o.zero)                       # y is never below 0; a NaN lets the gradient pass, as PyTorch
 
     @staticmethod
     def reference(x):

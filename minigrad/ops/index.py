@@ -298,7 +298,7 @@ def _fitted(value: Tensor, ndim: int) -> Tensor:
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """y[i][j] = x[index[i][j]][j] for dim 0, and so on; index must not be larger than x beside `dim`."""
     (axis,) = axes_of(dim, x.ndim, "gather") or (0,)
-    check_index(index, x.shape[axis], "gather")
+    check_index(index, x.shape[axis] if x.ndim else 1, "gather")
     if index.ndim != x.ndim or any(n > m for k, (n, m) in enumerate(zip(index.shape, x.shape)) if k != axis):
         raise ShapeError(f"gather: index {index.shape} is larger than x {x.shape} beside dim {dim}")
     if x.ndim == 0:

@@ -128,6 +128,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return function(LinearNoBias)(x, weight) if bias is None else function(Linear)(x, weight, bias)
 
 
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """The product of two matrices."""
+    if a.ndim != 2 or operand(b, None, "mm").ndim != 2:
+        raise ShapeError(f"mm: expected two matrices, got {a.shape} and {b.shape}. Use matmul")
+    return function(MatMul)(a, b)
+
+
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """The matrix product in every rank, as `torch.matmul`: two vectors give their dot product."""
     a, b = operand(a, None, "matmul"), operand(b, None, "matmul")

@@ -8,7 +8,7 @@ derived, and a rule cannot read what was not saved.  Scalars and index arrays ar
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -33,7 +33,9 @@ class NoOnnx:
 
 def op(cls: type) -> type:
     """Class decorator: freeze it, read its rules, enter it in the catalogue."""
-    cls = dataclass(frozen=True, repr=False)(cls)
+    cls.attributes = tuple(cls.__dict__.get("__annotations__", ()))
+    if cls.attributes:
+        cls = dataclass(frozen=True, repr=False, eq=False)(cls)
     _read_rules(cls)
     CATALOGUE.append(cls)
     return cls
@@ -43,6 +45,7 @@ class Op:
     """Base of all ops.  Subclasses are decorated with `@op`."""
 
     extra: tuple[str, ...] = ()        # outputs after y that carry no gradient of their own
+    attributes: tuple[str, ...] = ()   # the names of its fields
     method: str | None = None          # the Tensor method it is offered as
     functional: str | None = None      # the name in mg and mg.nn.functional
     precision: str = "follow"          # what autocast does: "low", "high" or "follow"
@@ -115,8 +118,18 @@ class Op:
         """The name of input number `i`; those of a variadic op share the last one."""
         return self.inputs[min(i, len(self.inputs) - 1)]
 
+    @property
+    def values(self) -> tuple:
+        return tuple(getattr(self, name) for name in self.attributes)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.values))
+
     def __repr__(self) -> str:
-        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.attributes)
         return f"{type(self).__name__}({shown})"
 
     @property
@@ -125,7 +138,7 @@ class Op:
         return self.functional or self.method or type(self).__name__.lower()
 
 
-@lru_cache(65536, typed=True)
+@lru_cache(8192, typed=True)
 def _of(cls, *attributes):
     return cls(*attributes)
 
@@ -136,6 +149,7 @@ def _read_rules(cls: type) -> None:
     cls.inputs = tuple(p.name for p in parameters)
     cls.variadic = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
     free = [i for i, name in enumerate(cls.inputs) if name not in (*cls.as_is, *cls.on_host)]
+    cls.codes = {}
     cls.lead = free[0] if free else 0
     cls.exact = cls.__dict__.get("exact", len(cls.inputs) == 1)
     names = lambda f, skip: tuple(inspect.signature(f).parameters)[skip:]  # noqa: E731

@@ -13,12 +13,44 @@ from minigrad.tensor import INTERNAL
 
 
 class Plan:
-    """`names` are saved; `keep(xs, ys)` picks them; `pull(n, g, grads)` adds each gradient to `grads[edge]`."""
+    """`names` are saved; `keep(xs, ys)` picks them; `pull(n, g, grads)` adds each gradient to `grads[edge]`.
+    One per op, light; the code is shared by all ops of a class and compiled when first called."""
 
     __slots__ = ("op", "mask", "names", "keep", "pull")
 
     def __init__(self, op, mask: int, names: tuple[str, ...], keep, pull) -> None:
         self.op, self.mask, self.names, self.keep, self.pull = op, mask, names, keep, pull
+
+
+class Code:
+    """`keep` and `pull` of one op class for one choice of inputs, compiled when first needed."""
+
+    def __init__(self, op, mask: int, same: bool) -> None:
+        self.names, self.functions, self.waiting = saved_names(op, mask), None, []
+        self._key = op, mask, same
+
+    def plan(self, op) -> Plan:
+        """A plan of `op`; until the code is compiled its functions see to that first."""
+        mask = self._key[1]
+        if self.functions:
+            return Plan(op, mask, self.names, *self.functions)
+        plan = Plan(op, mask, self.names, lambda xs, ys: self.compiled()[0](xs, ys),
+                    lambda n, g, grads: self.compiled()[1](n, g, grads))
+        self.waiting.append(plan)
+        return plan
+
+    def compiled(self) -> tuple:
+        """(keep, pull), put into every plan that waits for them."""
+        if self.functions is None:
+            op, mask, same = self._key
+            source = _keep_source(op, self.names) + _pull_source(op, mask, self.names, same)
+            title = f"<minigrad plan of {type(op).__name__}, inputs {mask:b}{' alike' if same else ''}>"
+            scope = build(source, title, {"unbroadcast": unbroadcast})
+            self.functions = scope["keep"], scope["pull"]
+        while self.waiting:
+            plan = self.waiting.pop()
+            plan.keep, plan.pull = self.functions
+        return self.functions
 
 
 def chosen(op, mask: int) -> list[int]:
@@ -39,11 +71,11 @@ def saved_names(op, mask: int) -> tuple[str, ...]:
 
 def make_plan(op, mask: int, same: bool) -> Plan:
     """The plan of `op` for the inputs in `mask`.  `same`: every input has y's shape, so nothing was broadcast."""
-    names = saved_names(op, mask)
-    scope = {"op": op, "unbroadcast": unbroadcast}
-    source = _keep_source(op, names) + _pull_source(op, mask, names, same)
-    build(source, f"<minigrad plan of {op!r}, inputs {mask:b}{' alike' if same else ''}>", scope)
-    return Plan(op, mask, names, scope["keep"], scope["pull"])
+    codes, key = type(op).codes, (mask, same)
+    code = codes.get(key)
+    if code is None:
+        code = codes[key] = Code(op, mask, same)
+    return code.plan(op)
 
 
 def build(source: str, title: str, scope: dict) -> dict:
@@ -72,7 +104,7 @@ def _keep_source(op, names) -> str:
 def rule_text(op, name: str) -> str:
     """The gradient of input `name` as an expression in o, g and the saved names: inlined if it has text, else a call."""
     try:
-        if op.inline:
+        if op.inline and not op.attributes:
             return emit(op, PYTHON, name, op.as_is)
     except NotSymbolic:
         pass
@@ -94,6 +126,8 @@ def _pull_source(op, mask: int, names, same: bool) -> str:
         lines += _give(f"e{k}", check=not (same or op.exact), optional=shared)
     if any("o." in line or "(o, " in line for line in lines):
         lines.insert(1, "    o = n.o")
+    if any("op." in line for line in lines):
+        lines.insert(1, "    op = n.plan.op")
     return "\n".join(lines) + "\n"
 
 

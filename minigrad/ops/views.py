@@ -38,7 +38,7 @@ class ViewOp(Op):
         raise NotImplementedError
 
     def written(self, chain: tuple) -> Op:
-        return WriteThrough(chain)
+        return WriteThrough.of(chain)
 
     def flops(self, y: Aval, x: Aval) -> int:
         return 0
@@ -336,7 +336,7 @@ def expand(x: Tensor, *sizes) -> Tensor:
     if lead < 0 or any(n == -1 for n in sizes[:lead]):
         raise ShapeError(f"expand: {sizes} has too few axes, or a -1 among new ones, for a tensor of shape {x.shape}")
     want = tuple(x.shape[i - lead] if n == -1 else index(n) for i, n in enumerate(sizes))
-    if math.prod(want) == math.prod(x.shape) and math.prod(want):
+    if math.prod(want) == math.prod(x.shape) and want[lead:] == x.shape:
         return reshape(x, want)                              # nothing is repeated: an ordinary, writable view
     return apply(Expand.of(want), x)
 

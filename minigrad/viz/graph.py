@@ -1,8 +1,9 @@
-"""The view of a graph: `data`, `text`, `dot`, `svg`, and `draw`, which holds all four in one Picture.
+"""The view of a graph: `data`, `text`, `dot`, `svg`, and `draw`, which holds all in one Picture.
 
-`draw(loss)` in a notebook shows the picture; in a terminal the text, which says the same.  After `engines.py`; `show.py`
-lets a tensor draw itself.
+`draw(loss)` in a notebook shows the picture; in a terminal the text, which says the same.  After
+`engines.py`; `show.py` lets a tensor draw itself.
 """
+
 from __future__ import annotations
 
 import os
@@ -19,17 +20,40 @@ from minigrad.viz.describe import data
 from minigrad.viz.known import variables
 
 
-def draw(tensor: Tensor | Iterable[Tensor], *, fold: bool | str = "auto", depth: int | None = None, max_nodes: int = 80,
-         values: bool = False, gradients: bool = False, params=None, made_at: bool = False,
-         direction: str | None = None, engine: str | None = None) -> Picture:
+def draw(
+    tensor: Tensor | Iterable[Tensor],
+    *,
+    fold: bool | str = "auto",
+    depth: int | None = None,
+    max_nodes: int = 80,
+    values: bool = False,
+    gradients: bool = False,
+    params=None,
+    made_at: bool = False,
+    direction: str | None = None,
+    engine: str | None = None,
+) -> Picture:
     """The graph behind a tensor, as it is now.
 
-    `fold`: by module – True, False, or "auto" while there are more than `max_nodes` boxes; `depth`: names of a scope told
-    apart.  `values`, `gradients`, `made_at`: say them too.  `params`: a Module or a dict that names tensors; without it
-    they go by your variables.  `direction`: "LR", "TB", or what fits.  `engine`: "dot", "layered", or what is there."""
+    `fold`: by module – True, False, or "auto" while there are more than `max_nodes` boxes;
+    `depth`: names of a scope told apart.  `values`, `gradients`, `made_at`: say them too.
+    `params`: a Module or a dict that names tensors; without it they go by your variables.
+    `direction`: "LR", "TB", or what fits.  `engine`: "dot", "layered", or what is there."""
     names = variables(sys._getframe(1)) if params is None else params
-    return Picture(data(tensor, fold=fold, depth=depth, max_nodes=max_nodes, values=values, gradients=gradients,
-                        params=names), direction, engine, made_at)
+    return Picture(
+        data(
+            tensor,
+            fold=fold,
+            depth=depth,
+            max_nodes=max_nodes,
+            values=values,
+            gradients=gradients,
+            params=names,
+        ),
+        direction,
+        engine,
+        made_at,
+    )
 
 
 def text(obj: Tensor | Iterable[Tensor], **options) -> str:
@@ -50,7 +74,13 @@ def svg(obj: Tensor | Iterable[Tensor], **options) -> str:
 class Picture:
     """A graph at the moment it was drawn: `.data`, `.text`, `.dot`, `.svg`, `.html`, `.save("graph.svg")`."""
 
-    def __init__(self, data: dict, direction: str | None = None, engine: str | None = None, made_at: bool = False) -> None:
+    def __init__(
+        self,
+        data: dict,
+        direction: str | None = None,
+        engine: str | None = None,
+        made_at: bool = False,
+    ) -> None:
         if direction not in (None, "LR", "TB"):
             raise ValueError(f'draw: direction must be "LR" or "TB", got {direction!r}')
         if engine not in (None, "dot", "layered"):
@@ -73,15 +103,19 @@ class Picture:
     @property
     def html(self) -> str:
         """A page of its own: the picture, and the listing under it."""
-        return ("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>graph</title></head>\n"
-                f"<body>\n{self.svg}\n<pre>{escape(self.text)}</pre>\n</body></html>\n")
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>graph</title></head>\n'
+            f"<body>\n{self.svg}\n<pre>{escape(self.text)}</pre>\n</body></html>\n"
+        )
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write it as the suffix says (.svg .html .dot .txt): whole, or not at all."""
         target = Path(path)
         kinds = {".svg": "svg", ".html": "html", ".dot": "dot", ".txt": "text"}
         if target.suffix not in kinds:
-            raise ValueError(f"save: do not know how to write {target.suffix!r}; use one of {' '.join(kinds)}")
+            raise ValueError(
+                f"save: do not know how to write {target.suffix!r}; use one of {' '.join(kinds)}"
+            )
         content = getattr(self, kinds[target.suffix]).encode("utf-8", "replace")
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
@@ -100,9 +134,9 @@ class Picture:
         return {"text/plain": self.text, "image/svg+xml": self.svg}
 
 
-# ---- text ---------------------------------------------------------------------------------------------------------
+# ---- text -------------------------------------------------------------------------------
 def listing(data: dict, made_at: bool = False) -> str:
-    """One numbered line a box, in the order in which things ran: `3  h = mul  (3, 4)  ← 1 w, 2 x`."""
+    """One numbered line a box, in the order things ran: `3  h = mul  (3, 4)  ← 1 w, 2 x`."""
     by_id = {n["id"]: n for n in data["nodes"]}
     rows = [_row(n, by_id, made_at) for n in data["nodes"]]
     wide = [max(len(row[k]) for row in rows) for k in range(3)]
@@ -121,7 +155,7 @@ def _row(node: dict, by_id: dict[int, dict], made_at: bool) -> tuple[str, str, s
 
 
 def _reference(source: int | str, by_id: dict[int, dict]) -> str:
-    """'1 w': the number of a box and a word to know it by; a number or "constant" as it is."""
+    """'1 w': the number of a box and a word to know it by; anything else as it is."""
     if isinstance(source, str):
         return source
     node = by_id[source]

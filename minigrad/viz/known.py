@@ -1,8 +1,10 @@
 """What is known of the items of a graph: names, values, gradients, source lines.
 
-The graph keeps no tensors, so names come from a module, a dict or the caller's variables, and values from what nodes
-saved: a node that saved `y` knows its own, one that saved its input knows that of the producer.  After `fold.py`.
+The graph keeps no tensors, so names come from a module, a dict or the caller's variables, and
+values from what nodes saved: a node that saved `y` knows its own, one that saved its input knows
+that of the producer.  After `fold.py`, before `describe.py`.
 """
+
 from __future__ import annotations
 
 import os
@@ -34,14 +36,16 @@ class Named:
 
 def clean(text: object, limit: int = NAME_LIMIT) -> str:
     """One printable line of at most `limit` characters, cut in the middle."""
-    head = str(text)[:20 * limit] if isinstance(text, str) else str(text)
-    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" if c > "~" else " " for c in head)
+    head = str(text)[: 20 * limit] if isinstance(text, str) else str(text)
+    line = "".join(
+        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" if c > "~" else " " for c in head
+    )
     keep = limit // 2
-    return line if len(line) <= limit else f"{line[:limit - keep - 1]}…{line[-keep:]}"
+    return line if len(line) <= limit else f"{line[: limit - keep - 1]}…{line[-keep:]}"
 
 
 def named(params) -> dict[int, Named]:
-    """Tensors by the id of the tensor, of its array and of its node; `params` is a Module or a dict of names."""
+    """Tensors by the id of the tensor, its array and its node; `params` is a Module or a dict."""
     table: dict[int, Named] = {}
     for name, t in _pairs(params):
         found = Named(clean(name), t)
@@ -57,8 +61,10 @@ def _pairs(params) -> Iterator[tuple[str, Tensor]]:
         return
     if not isinstance(params, Mapping):
         if not _is_module(params):
-            raise TypeError(f"draw: params must be a Module or a dict of names, got {type(params).__name__}. "
-                            'Write params={"w": w}')
+            raise TypeError(
+                f"draw: params must be a Module or a dict of names, got {type(params).__name__}. "
+                'Write params={"w": w}'
+            )
         yield from params.named_parameters()
         return
     entries = [(name, value, type(value)) for name, value in list(params.items())]
@@ -68,12 +74,16 @@ def _pairs(params) -> Iterator[tuple[str, Tensor]]:
             yield from value.named_parameters()
     for name, value, kind in entries:
         if kind in (list, tuple) and len(value) <= 100:
-            yield from ((f"{name}[{i}]", t) for i, t in enumerate(value) if issubclass(type(t), Tensor))
+            yield from (
+                (f"{name}[{i}]", t) for i, t in enumerate(value) if issubclass(type(t), Tensor)
+            )
 
 
 def _is_module(value) -> bool:
-    """Whether it is a minigrad Module, asked of its type alone: no code of a stranger in the caller's variables runs."""
-    return any(c.__name__ == "Module" and c.__module__.startswith("minigrad") for c in type(value).__mro__)
+    """Whether it is a minigrad Module, asked of its type alone: a stranger's code does not run."""
+    return any(
+        c.__name__ == "Module" and c.__module__.startswith("minigrad") for c in type(value).__mro__
+    )
 
 
 def _node(t: Tensor) -> Node | None:
@@ -84,9 +94,10 @@ def _node(t: Tensor) -> Node | None:
 
 def variables(frame) -> dict[str, object]:
     """The caller's variables, local ones first, without those that begin with an underscore."""
-    found = {**frame.f_globals, **frame.f_locals} if frame.f_locals is not frame.f_globals else frame.f_globals
-    local = [k for k in frame.f_locals if k in found]
-    return {k: found[k] for k in [*local, *found] if isinstance(k, str) and not k.startswith("_")}
+    found = {**frame.f_locals}
+    for name, value in frame.f_globals.items():
+        found.setdefault(name, value)
+    return {name: value for name, value in found.items() if not name.startswith("_")}
 
 
 def name_of(item: Item, names: dict[int, Named]) -> str | None:
@@ -95,17 +106,19 @@ def name_of(item: Item, names: dict[int, Named]) -> str | None:
 
 
 # ---- values and gradients -------------------------------------------------------------------------------------
-def values_of(graph: Graph, names: dict[int, Named]) -> dict[Item, object]:
+def values_of(wanted: list[Item], graph: Graph, names: dict[int, Named]) -> dict[Item, object]:
     """{item: (array, algebra)} for every value that is still to be had and was not written since."""
-    found: dict[Item, object] = {i: (i.array, i.o) for i in graph.items if not isinstance(i, Node)}
-    for n in graph.inputs:
-        for item, array in _told_by(n):
-            if _unwritten(array, n):
-                found.setdefault(item, (array, n.o if item is n else item.o))
-    for item in graph.items:
+    found: dict[Item, object] = {}
+    for item in wanted:
         tensor = tensor_of(item, graph, names)
-        if tensor is not None:
-            found[item] = tensor.array, tensor.o
+        if tensor is not None or isinstance(item, Constant):
+            found[item] = (item if tensor is None else tensor).array, item.o
+    asked = {i for i in wanted if isinstance(i, Node) and i not in found}
+    for n in graph.edges if asked else ():
+        if n in asked or not asked.isdisjoint(graph.edges[n]):
+            for item, array in _told_by(n):
+                if item in asked and _unwritten(array, n):
+                    found.setdefault(item, (array, item.o))
     return found
 
 
@@ -128,7 +141,7 @@ def _unwritten(array, n: Node) -> bool:
 
 
 def tensor_of(item: Item, graph: Graph, names: dict[int, Named]) -> Tensor | None:
-    """The tensor that shows this item's value, if somebody holds it: a leaf, a root, a variable, or one that retains."""
+    """The tensor of this item, if somebody holds it: leaf, root, variable, or one that retains."""
     if not isinstance(item, Node):
         return item if isinstance(item, Tensor) else None
     root, variable = graph.roots.get(item), names.get(id(item))
@@ -154,7 +167,9 @@ def summary(array, o) -> str | None:
     if x.dtype.kind != "f":
         return f"{x.min()} … {x.max()}"
     finite = x[np.isfinite(x)].astype(np.float64)
-    odd = [f"{k} {what}" for k, what in ((np.isnan(x).sum(), "nan"), (np.isinf(x).sum(), "inf")) if k]
+    odd = [
+        f"{k} {what}" for k, what in ((np.isnan(x).sum(), "nan"), (np.isinf(x).sum(), "inf")) if k
+    ]
     return ", ".join([*([_spread(finite)] if finite.size else []), *odd])
 
 
@@ -170,7 +185,7 @@ def _text(value) -> str:
 
 # ---- source lines ---------------------------------------------------------------------------------------------
 def place_of(n: Node) -> str | None:
-    """'model.py:12, in forward', or 'cell [3]:2' in a notebook: the same on every machine.  None if sites are off."""
+    """'model.py:12, in forward', or 'cell [3]:2' in a notebook; None if sites are off."""
     if n.code is None:
         return None
     file, _, rest = site_text(n.code, n.lasti).rpartition(":")

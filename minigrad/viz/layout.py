@@ -1,9 +1,11 @@
-"""A small layered layout: where boxes and edges go when `dot` is not there.  Pure arithmetic, the same on every machine.
+"""A small layered layout: where boxes and edges go when `dot` is not there.
 
-Longest-path layers (a source stands just before its first reader), a dummy in each layer that an edge crosses, orders
-improved by barycentre sweeps, coordinates by least squares under the separations (Sugiyama, Tagawa, Toda 1981; the
-least squares is isotonic regression).  Worked out for left to right; top to bottom is that with the axes exchanged.
+Longest-path layers (a source stands just before its first reader), a dummy in each layer that an
+edge crosses, orders improved by barycentre sweeps, coordinates by least squares under the
+separations (Sugiyama, Tagawa, Toda 1981; the least squares is isotonic regression).  Worked out
+for left to right; top to bottom is that with the axes exchanged.
 """
+
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Point = tuple[float, float]
-GAP, BETWEEN, LANE, MARGIN = 34.0, 16.0, 12.0, 8.0      # between layers, boxes and lines; around the picture
+GAP, BETWEEN, LANE, MARGIN = 34.0, 16.0, 12.0, 8.0  # between layers, boxes, lines; around all
 SWEEPS = 10
 
 
@@ -36,7 +38,9 @@ class Layout:
     paths: dict[tuple[int, int], list[Point]]
 
 
-def layered(sizes: Mapping[int, Point], edges: Iterable[tuple[int, int]], direction: str = "LR") -> Layout:
+def layered(
+    sizes: Mapping[int, Point], edges: Iterable[tuple[int, int]], direction: str = "LR"
+) -> Layout:
     """Places for boxes of these (width, height); ValueError if the edges run in a circle."""
     pairs = list(dict.fromkeys((a, b) for a, b in edges))
     turn = direction == "TB"
@@ -47,7 +51,7 @@ def layered(sizes: Mapping[int, Point], edges: Iterable[tuple[int, int]], direct
     return _turned(_drawn(net, centres, pairs), turn)
 
 
-# ---- layers -----------------------------------------------------------------------------------------------------
+# ---- layers -----------------------------------------------------------------------------
 @dataclass
 class _Net:
     """The graph with a dummy for each layer that a line crosses: all edges go from one layer to the next.
@@ -75,7 +79,9 @@ def layer_numbers(vertices: Iterable[int], edges: list[tuple[int, int]]) -> dict
             if not missing[w]:
                 ready.append(w)
     if len(ready) < len(level):
-        raise ValueError(f"layout: the edges run in a circle through {sorted(set(level) - set(ready))[:5]}")
+        raise ValueError(
+            f"layout: the edges run in a circle through {sorted(set(level) - set(ready))[:5]}"
+        )
     for v in sources:
         level[v] = min((level[w] for w in after[v]), default=1) - 1
     return level
@@ -93,7 +99,7 @@ def _net(sizes: dict, edges: list[tuple[int, int]]) -> _Net:
 
 
 def _lane(net: _Net, source: int, start: int, end: int):
-    """The last vertex on the line of `source` before layer `end`; dummies are made where they are missing."""
+    """The last vertex on the line of `source` before layer `end`, with the dummies it takes."""
     at: object = source
     for k in range(start + 1, end):
         dummy = (source, k)
@@ -110,7 +116,7 @@ def _link(net: _Net, a, b) -> None:
     net.before[b].append(a)
 
 
-# ---- order within the layers ---------------------------------------------------------------------------------------
+# ---- order within the layers ------------------------------------------------------------
 def _order(net: _Net) -> None:
     """Barycentre sweeps forth and back; the order with the fewest crossings stays."""
     best, fewest = [list(layer) for layer in net.layers], _crossings(net)
@@ -131,7 +137,9 @@ def _sweep(net: _Net, forth: bool) -> None:
     for fixed, layer in zip(layers, layers[1:]):
         place = {v: i for i, v in enumerate(fixed)}
         own = {v: i for i, v in enumerate(layer)}
-        key = {v: sum(place[u] for u in near[v]) / len(near[v]) if near[v] else own[v] for v in layer}
+        key = {
+            v: sum(place[u] for u in near[v]) / len(near[v]) if near[v] else own[v] for v in layer
+        }
         layer.sort(key=key.__getitem__)
 
 
@@ -149,7 +157,7 @@ def _crossings(net: _Net) -> int:
     return total
 
 
-# ---- coordinates -----------------------------------------------------------------------------------------------
+# ---- coordinates ------------------------------------------------------------------------
 def _coordinates(net: _Net) -> dict:
     """The middle of each vertex across the layers: near its neighbours, long lines straight, nothing overlapping."""
     middle: dict = {}
@@ -159,7 +167,9 @@ def _coordinates(net: _Net) -> dict:
         forth, both = sweep % 2 == 0, sweep >= SWEEPS
         for layer in net.layers if forth else net.layers[::-1]:
             pulls = [_pull(net, v, middle, forth, both) for v in layer]
-            middle.update(zip(layer, _spread(layer, [p for p, _ in pulls], [w for _, w in pulls], net)))
+            middle.update(
+                zip(layer, _spread(layer, [p for p, _ in pulls], [w for _, w in pulls], net))
+            )
     return middle
 
 
@@ -173,19 +183,21 @@ def _pull(net: _Net, v, middle: dict, forth: bool, both: bool) -> tuple[float, f
 
 
 def _spread(layer: list, wanted: list[float], weights: list[float], net: _Net) -> list[float]:
-    """The places nearest to the wanted ones that keep the order and the separations: isotonic regression."""
+    """The places nearest to the wanted ones that keep order and separations: isotonic regression."""
     shift, total = [], 0.0
     for k, v in enumerate(layer):
         total += _separation(net, layer[k - 1], v) if k else 0.0
         shift.append(total)
-    blocks: list[list[float]] = []                      # [mean, weight, how many], means rising
+    blocks: list[tuple[float, float, int]] = []  # (mean, weight, how many), means rising
     for w, weight, s in zip(wanted, weights, shift):
-        blocks.append([w - s, weight, 1])
-        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
-            m, n, k = blocks.pop()
-            p, q, j = blocks[-1]
-            blocks[-1] = [(p * q + m * n) / (q + n), q + n, j + k]
-    means = [m for m, _, k in blocks for _ in range(int(k))]
+        block = (w - s, weight, 1)
+        while blocks and blocks[-1][0] >= block[0]:
+            mean, heavy, many = blocks.pop()
+            both = heavy + block[1]
+            mean = (mean * heavy + block[0] * block[1]) / both
+            block = (mean, both, many + block[2])
+        blocks.append(block)
+    means = [mean for mean, _, many in blocks for _ in range(many)]
     return [m + s for m, s in zip(means, shift)]
 
 
@@ -194,7 +206,7 @@ def _separation(net: _Net, u, v) -> float:
     return (net.sizes[u][1] + net.sizes[v][1]) / 2 + gap
 
 
-# ---- boxes and lines -------------------------------------------------------------------------------------------
+# ---- boxes and lines --------------------------------------------------------------------
 def _drawn(net: _Net, middle: dict, edges: list[tuple[int, int]]) -> Layout:
     """Places and paths, from the upper left corner on."""
     top = min((middle[v] - net.sizes[v][1] / 2 for v in middle), default=0.0) - MARGIN

@@ -1,12 +1,14 @@
 """What was recorded: the part of the graph that some tensors depend on, in topological order.
 
-The engine keeps edges only where a gradient flows.  An input without a history is known here if the operation saved it:
-a number, or a `Constant`.  Iterative: a chain of 100,000 operations is no problem.  First file of viz; `fold.py` is next.
+The engine keeps edges only where a gradient flows.  An input without a history is known here if
+the operation saved it: a number, or a `Constant`.  Iterative: a chain of 100,000 operations is no
+problem.  First file of viz; `fold.py` is next.
 """
+
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -29,7 +31,7 @@ class Constant:
 
 
 Item = Node | Tensor | Constant
-Slot = Node | Tensor | Constant | int | float | bool | None        # None: a constant that nobody saved
+Slot = Node | Tensor | Constant | int | float | bool | None  # None: a constant nobody saved
 
 
 @dataclass(frozen=True)
@@ -37,25 +39,22 @@ class Graph:
     """`items`: leaves and constants just before their first use, operations in the order in which they ran."""
 
     items: list[Item]
-    inputs: dict[Node, list[Slot]]
+    edges: dict[Node, Sequence[Item]]  # what each operation reads, in order
     roots: dict[Item, Tensor | None]
-    freed: int = 0                                                 # operations whose history backward() let go
-    edges: dict[Node, list[Item]] = field(default_factory=dict)    # the inputs that are items
+    freed: int = 0  # operations whose history backward() let go
 
 
 def recorded(obj: Tensor | Iterable[Tensor]) -> Graph:
     """The graph behind a tensor, or behind several."""
     roots = {_item(t): t for t in _tensors(obj)}
-    nodes = _nodes(roots)
-    constants: dict[int, Constant] = {}
-    inputs = {n: inputs_of(n, constants) for n in nodes}
-    edges = {n: [s for s in slots if isinstance(s, Item)] for n, slots in inputs.items()}
+    edges = _edges(_nodes(roots))
     items: dict[Item, None] = {}
-    for n in nodes:
-        items.update((s, None) for s in edges[n] if not isinstance(s, Node))
+    for n, read in edges.items():
+        for item in read:
+            items.setdefault(item)  # a node stands there already
         items[n] = None
     items.update(dict.fromkeys(r for r in roots if not isinstance(r, Node)))
-    return Graph(list(items), inputs, roots, sum(n.edges is None for n in nodes), edges)
+    return Graph(list(items), edges, roots, sum(n.edges is None for n in edges))
 
 
 def _tensors(obj) -> list[Tensor]:
@@ -64,8 +63,10 @@ def _tensors(obj) -> list[Tensor]:
     found = list(found) if isinstance(found, list | tuple) else [found]
     for t in found:
         if not isinstance(t, Tensor):
-            raise TypeError(f"draw: expected a Tensor, or a list of them, got {type(t).__name__}. "
-                            "Draw what the model returns: draw(model(x))")
+            raise TypeError(
+                f"draw: expected a Tensor, or a list of them, got {type(t).__name__}. "
+                "Draw what the model returns: draw(model(x))"
+            )
     if not found:
         raise ValueError("draw: an empty list has no graph; give at least one Tensor")
     return found
@@ -88,17 +89,58 @@ def _nodes(roots: Iterable[Item]) -> list[Node]:
 
 
 # ---- the inputs of one operation -------------------------------------------------------------------------------
-def inputs_of(n: Node, constants: dict[int, Constant]) -> list[Slot]:
-    """What went in, in the order of the operation's inputs; none where backward() has freed the node."""
+def _edges(nodes: list[Node]) -> dict[Node, Sequence[Item]]:
+    """What each node reads; one Constant for all that saved the same array."""
+    constants: dict[int, Constant] = {}
+    places: dict[object, list[int]] = {}  # of each plan: which saved values to look at
+    edges: dict[Node, Sequence[Item]] = {}
+    for n in nodes:
+        if n.plan not in places:
+            places[n.plan] = _unwatched(n)
+        if n.edges is None or not any(_has_axes(n.saved[k]) for k in places[n.plan]):
+            edges[n] = n.edges or ()
+        else:
+            slots = [s for s in _slots(n) if isinstance(s, Node | Tensor) or _has_axes(s)]
+            edges[n] = [
+                s if isinstance(s, Node | Tensor) else constants.setdefault(id(s), Constant(s, n.o))
+                for s in slots
+            ]
+    return edges
+
+
+def _has_axes(saved) -> bool:
+    """Whether a saved value is worth a box of its own: an array, or several, and not a number."""
+    return saved is not None and (saved.__class__ is tuple or saved.shape != ())
+
+
+def _unwatched(n: Node) -> list[int]:
+    """Where among its saved values `n` keeps inputs without a history."""
+    if not isinstance(n.op, Op):
+        return []
+    op = n.op
+    watched = {name for i, name in enumerate(op.inputs) if n.plan.mask >> i & 1 and not op.variadic}
+    wanted = set(op.inputs) - watched - set(op.on_host)
+    return [k for k, name in enumerate(n.plan.names) if name in wanted]
+
+
+def _is_constant(slot) -> bool:
+    return slot is not None and not isinstance(slot, Node | Tensor)
+
+
+def _slots(n: Node) -> list:
+    """What went in, in order: edges, saved arrays, None for what was not saved."""
     if n.edges is None or not isinstance(n.op, Op):
         return list(n.edges or ())
     saved, edges = dict(zip(n.plan.names, n.saved)), iter(n.edges)
-    return [next(edges) if n.plan.mask >> i & 1 else _unwatched(n, i, saved, constants)
-            for i in range(_arity(n, saved)) if n.op.input_name(i) not in n.op.on_host]
+    return [
+        next(edges) if n.plan.mask >> i & 1 else saved_input(n, i, saved)
+        for i in range(_arity(n, saved))
+        if n.op.input_name(i) not in n.op.on_host
+    ]
 
 
 def _arity(n: Node, saved: dict) -> int:
-    """How many inputs there were; of a variadic operation that saved none, those up to the last with a history."""
+    """How many inputs there were; a variadic operation may know only of those with a history."""
     if not n.op.variadic:
         return len(n.op.inputs)
     last = saved.get(n.op.inputs[-1])
@@ -111,11 +153,13 @@ def saved_input(n: Node, i: int, saved: dict):
     return value[i - len(n.op.inputs) + 1] if isinstance(value, tuple) else value
 
 
-def _unwatched(n: Node, i: int, saved: dict, constants: dict[int, Constant]) -> Slot:
-    """An input without a history: its number if it is one, else a Constant, shared by all that saved the same array."""
-    array = saved_input(n, i, saved)
-    if array is None:
-        return None
-    if array.shape == () and not isinstance(array, Aval):
-        return np.asarray(n.o.host(array)).item()
-    return constants.setdefault(id(array), Constant(array, n.o))
+def inputs_of(n: Node, graph: Graph) -> list[Slot]:
+    """The items that `n` reads, the numbers between them, and None for a constant nobody saved."""
+    items, slots = iter(graph.edges[n]), _slots(n)
+    number = [s is None or (_is_constant(s) and s.shape == ()) for s in slots]
+    return [_number(s, n) if is_one else next(items) for s, is_one in zip(slots, number)]
+
+
+def _number(array, n: Node) -> int | float | bool | None:
+    """The value of a 0-d array; None on meta."""
+    return None if array is None or isinstance(array, Aval) else np.asarray(n.o.host(array)).item()

@@ -1,19 +1,20 @@
-"""A picture wider than the page broken into rows, as text is, where a single line leads from one part to the next.
+"""A picture wider than the page broken into rows, as text is, where a single line leads on.
 
 Works on the layout of either engine.  After `layout.py`, before `paint.py`.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from minigrad.viz.layout import GAP, MARGIN, Layout, Place, Point
 
-LEAD, CORNER = 14.0, 7.0                    # how far a line runs beside a row, and how round it turns
+LEAD, CORNER = 14.0, 7.0  # how far a line runs beside a row, and how round it turns
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Between two columns: the end of the left one, the start of the right one, and the one line that crosses."""
+    """Between two columns: the end of the left, the start of the right, the line that crosses."""
 
     left: float
     right: float
@@ -21,13 +22,13 @@ class Cut:
 
 
 def in_rows(layout: Layout, width: float) -> Layout | None:
-    """The layout in rows of at most `width`; None where more than one line would have to be broken."""
+    """The layout in rows of at most `width`; None where it has no place to be broken."""
     possible, most = _possible(layout), width - 2 * (MARGIN + LEAD)
     cuts = _chosen(layout, possible, most)
     if cuts is None:
         return None
     even = _chosen(layout, possible, min(most, layout.width / (len(cuts) + 1) + GAP))
-    cuts = even if even and len(even) == len(cuts) else cuts       # as few rows, less ragged
+    cuts = even if even and len(even) == len(cuts) else cuts  # as few rows, less ragged
     row_of = {v: sum(p.x > cut.left for cut in cuts) for v, p in layout.places.items()}
     broken = {cut.edge for cut in cuts}
     if any(row_of[a] != row_of[b] for a, b in layout.paths if (a, b) not in broken):
@@ -45,7 +46,8 @@ def _possible(layout: Layout) -> list[Cut]:
             columns.append([p.x, p.x + p.width])
     found = []
     for (start, left), (right, end) in zip(columns, columns[1:]):
-        lines = [e for e, path in layout.paths.items() if path[0][0] <= left + 1 and path[-1][0] >= right - 1]
+        ends = {e: (path[0][0], path[-1][0]) for e, path in layout.paths.items()}
+        lines = [e for e, (a, b) in ends.items() if a <= left + 1 and b >= right - 1]
         if len(lines) == 1:
             a, b = (layout.places[v] for v in lines[0])
             if a.x >= start and b.x <= end:
@@ -69,23 +71,30 @@ def _chosen(layout: Layout, possible: list[Cut], width: float) -> list[Cut] | No
 def _stacked(layout: Layout, row_of: dict[int, int], broken: set) -> Layout:
     """Each row moved to the left and under the one before."""
     places: dict[int, Place] = {}
-    paths = {}
-    edges_of: list[Point] = []                                     # the lower end and the right end of each row
+    paths: dict[tuple[int, int], list[Point]] = {}
+    ends: list[Point] = []  # how far down and how far right each row reaches
     top = MARGIN
     for row in range(max(row_of.values()) + 1):
         members = {v: layout.places[v] for v in layout.places if row_of[v] == row}
-        lines = {e: path for e, path in layout.paths.items() if e not in broken and row_of[e[0]] == row}
-        high = min([p.y for p in members.values()] + [y for path in lines.values() for _, y in path])
+        lines = {
+            e: path for e, path in layout.paths.items() if e not in broken and row_of[e[0]] == row
+        }
+        high = min(
+            [p.y for p in members.values()] + [y for path in lines.values() for _, y in path]
+        )
         dx, dy = MARGIN + LEAD - min(p.x for p in members.values()), top - high
         places.update((v, Place(p.x + dx, p.y + dy, p.width, p.height)) for v, p in members.items())
         paths.update((e, [(x + dx, y + dy) for x, y in path]) for e, path in lines.items())
-        bottom = max([places[v].y + places[v].height for v in members] + [y for e in lines for _, y in paths[e]])
-        edges_of.append((bottom, max(places[v].x + places[v].width for v in members)))
+        bottom = max(
+            [places[v].y + places[v].height for v in members]
+            + [y for e in lines for _, y in paths[e]]
+        )
+        ends.append((bottom, max(places[v].x + places[v].width for v in members)))
         top = bottom + GAP
     for a, b in broken:
-        paths[a, b] = _carried(places[a], places[b], *edges_of[row_of[a]])
+        paths[a, b] = _carried(places[a], places[b], *ends[row_of[a]])
     order = {e: paths[e] for e in layout.paths}
-    return Layout(max(x for _, x in edges_of) + LEAD + MARGIN, top - GAP + MARGIN, places, order)
+    return Layout(max(x for _, x in ends) + LEAD + MARGIN, top - GAP + MARGIN, places, order)
 
 
 def _carried(a: Place, b: Place, bottom: float, right: float) -> list[Point]:

@@ -1,15 +1,18 @@
 """A tensor with a history, shown as the last line of a cell, draws its graph beside its repr.
 
-Registered with IPython by the type's name, so this file loads when the first tensor is shown.  Last file of the graph view.
+Registered with IPython by the type's name, so this file loads when the first tensor is shown.
+Last file of the graph view.
 """
+
 from __future__ import annotations
 
 import sys
 
 from minigrad.tensor import Node, Tensor
-from minigrad.viz.graph import Picture
 from minigrad.viz.describe import data
-SHOWN_NODES = 30                                                   # a picture nobody asked for stays small
+from minigrad.viz.graph import Picture
+
+SHOWN_NODES = 30  # a picture nobody asked for stays small
 
 
 def register(ip) -> None:
@@ -18,7 +21,9 @@ def register(ip) -> None:
 
 
 def bundle(t: Tensor) -> dict[str, str]:
-    """The picture for a cell; {} for a leaf, in a terminal, and where anything goes wrong: then the repr alone is shown."""
+    """The picture for a cell; {} for a leaf, in a terminal, and where anything goes wrong.
+
+    Then the repr alone is shown.  The repr itself is IPython's to add."""
     try:
         shell = _shell()
         wanted = shell is None or "image/svg+xml" in shell.display_formatter.active_types

@@ -3,6 +3,8 @@
 Optional: skipped where PyTorch is not installed.  `t` stands for the library; a row is one Python expression in the
 names of LEAVES.  What differs on purpose is in DIFFERENT, with the reason.
 """
+import re
+
 import numpy as np
 import pytest
 
@@ -74,9 +76,9 @@ a.detach(); a.numel(); a.dim(); a.size(0); a.size(-1); a.size(2); a.is_contiguou
 a.tolist(); e.tolist(); m0.item(); float(s); int(s); bool(s); bool(a); bool(e); len(a); len(s); list(range(int(i0))); [1, 2, 3][i0]; [1, 2, 3][s]; float(a); 2.0 in r; f"{s:.2f}"; f"{a:.2f}"; a.shape[0]; hash(a) == hash(a); round(float(s), 1); list(iter(s))
 a.requires_grad; (a > 0).requires_grad; a.argmax().requires_grad; a.long().requires_grad; a.detach().requires_grad; (a + 1).is_leaf; a.is_leaf
 t.nn.functional.linear(a, w.T[:, :4], None); t.nn.functional.linear(a, a[:2], b[:2]); t.nn.functional.linear(b, a, o); t.nn.functional.linear(u, a, o); t.nn.functional.linear(a, w); t.nn.functional.linear(a, u)
-t.nn.functional.cross_entropy(a, t3); t.nn.functional.cross_entropy(a, t3, reduction="none"); t.nn.functional.cross_entropy(a, t3, reduction="sum"); t.nn.functional.cross_entropy(a, t3, weight=p[0]); t.nn.functional.cross_entropy(a, t3, label_smoothing=0.1)
+t.nn.functional.cross_entropy(a, t3); t.nn.functional.cross_entropy(a, t3, reduction="none"); t.nn.functional.cross_entropy(a, t3, reduction="sum"); t.nn.functional.cross_entropy(a, t3, weight=p[0].detach()); t.nn.functional.cross_entropy(a, t3, label_smoothing=0.1)
 t.nn.functional.cross_entropy(a, t3[:1]); t.nn.functional.cross_entropy(a, t3[:2], reduction="none"); t.nn.functional.cross_entropy(a, t3, ignore_index=3); t.nn.functional.cross_entropy(b, t3[1]); t.nn.functional.cross_entropy(u, t3[None, :].expand(2, 3)[:, [0, 2, 0, 2]]); t.nn.functional.cross_entropy(a, t3 + 2)
-t.nn.functional.cross_entropy(a, t3, weight=p[0], label_smoothing=0.2, ignore_index=3); t.nn.functional.cross_entropy(a, t3 * 0 - 100); t.nn.functional.cross_entropy(a, t3[:, None])
+t.nn.functional.cross_entropy(a, t3, weight=p[0].detach(), label_smoothing=0.2, ignore_index=3); t.nn.functional.cross_entropy(a, t3 * 0 - 100); t.nn.functional.cross_entropy(a, t3[:, None])
 t.nn.functional.layer_norm(a, (4,)); t.nn.functional.layer_norm(u, (3, 4)); t.nn.functional.layer_norm(a, (4,), b, r); t.nn.functional.layer_norm(a, (3,)); t.nn.functional.layer_norm(u, [4], b)
 t.nn.functional.conv2d(img, ker); t.nn.functional.conv2d(img, ker, None, 2, 1); t.nn.functional.conv2d(img, ker, c[:, 0], (1, 2), (0, 1), (2, 1)); t.nn.functional.conv2d(img[0], ker); t.nn.functional.conv2d(img, ker[:2, :1], None, 1, 0, 1, 2); t.nn.functional.conv2d(img, ker, padding="same"); t.nn.functional.conv2d(img, ker[:, :1])
 t.nn.functional.max_pool2d(img, 2); t.nn.functional.max_pool2d(img, (3, 2), 1, 1); t.nn.functional.avg_pool2d(img, 2); t.nn.functional.avg_pool2d(img, 3, 1, 1); t.nn.functional.max_pool2d(img, 9)
@@ -98,7 +100,14 @@ g += 1; g += 1.5; g /= 2; g *= 2; g -= g; g[0] = 1.7; g[m] = 5; g += m; g *= a; 
 """
 
 DIFFERENT = {
-    "a.max(0)": "a pair either way", "n.max()": "gradient of NaN",
+    "n.abs()": "the sign of NaN is NaN, in NumPy",
+    "t.maximum(n, b)": "a NaN takes no gradient", "n.clamp(-1, 1)": "a NaN passes its gradient",
+    "n.max()": "where the largest is NaN, so is the gradient", "n.min()": "where the smallest is NaN, so is the gradient",
+    "a.norm(0)": "how many elements are not 0 is a constant, and so says requires_grad",
+    "u[..., ...]": "one ellipsis is enough", "y[True] = 1": "truth values are no places",
+    "a[[[0, 1], [2, 0]]]": "a nested list is one index tensor, as in NumPy, not a tuple",
+    "y.mul_(y)": "works, with the right gradient", "y[1:] = y[:-1]": "works: the value is copied first",
+    "g &= g": "bits are not supported, and refused",
 }
 
 
@@ -106,9 +115,10 @@ def rows(text: str) -> list[str]:
     return [row.strip() for line in text.splitlines() for row in line.split(";") if row.strip()]
 
 
-def leaves(library, make) -> dict:
-    """The LEAVES as tensors of a library; float ones want a gradient."""
-    return {k: make(v.copy()).requires_grad_(v.dtype.kind == "f") for k, v in LEAVES.items()}
+def leaves(source: str, make) -> dict:
+    """The LEAVES that a row names, as tensors; float ones want a gradient."""
+    named = {*re.findall(r"[a-z]\w*", source), "a", "i"}
+    return {k: make(v.copy()).requires_grad_(v.dtype.kind == "f") for k, v in LEAVES.items() if k in named}
 
 
 def is_tensor(y) -> bool:
@@ -140,7 +150,7 @@ def pulled(ys: list, xs: dict, make) -> dict:
 
 def run(source: str, library, make, mode: str = "eval"):
     """(what it gives, gradients) or the exception that it raises."""
-    xs = leaves(library, make)
+    xs = leaves(source, make)
     scope = {"t": library, **xs}
     if mode == "exec":
         scope |= {"y": xs["a"] * 1, "g": xs["i"].clone()}
