@@ -1,4 +1,7 @@
 """minigrad: a small define-by-run engine with PyTorch's names.  The files, in reading order: README.md in this folder."""
+import sys as _sys
+from importlib import import_module as _import_module
+
 from minigrad import methods, autograd, dtype as _dtype  # noqa: F401, I001
 from minigrad.aval import Aval
 from minigrad.autograd import enable_grad, no_grad, observe, set_grad_enabled
@@ -28,3 +31,16 @@ from minigrad.save import load, save
 
 autograd.Function = Function
 bool = bool_
+
+
+def __getattr__(name: str):
+    """`mg.draw`: pictures load when the first one is drawn."""
+    if name == "draw":
+        return _import_module(f"{__name__}.viz").draw
+    raise AttributeError(f"module 'minigrad' has no attribute {name!r}")
+
+
+_ip = getattr(_sys.modules.get("IPython"), "get_ipython", lambda: None)()
+if _ip is not None:                                    # a notebook: a tensor shown in a cell draws its graph
+    _ip.display_formatter.mimebundle_formatter.for_type_by_name(
+        "minigrad.tensor", "Tensor", lambda t: _import_module(f"{__name__}.viz.show").bundle(t))

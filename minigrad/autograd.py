@@ -293,15 +293,19 @@ def _seed(y: Tensor, gradient: Tensor | None, what: str) -> Tensor:
     return gradient if gradient.dtype == y.dtype else gradient.to(y.dtype)
 
 
-def _listed(x, n: int | None = None) -> list:
-    if isinstance(x, Tensor) or x is None:
-        return [x] * (n or 1) if x is None else [x]
+def _listed(x, what: str, n: int | None = None) -> list:
+    if x is None:
+        return [None] * (n or 1)
+    if isinstance(x, Tensor):
+        return [x]
+    if not isinstance(x, Iterable):
+        raise TypeError(f"{what}: expected a sequence of Tensors or a Tensor, got {type(x).__name__}")
     return list(x)
 
 
 def _roots(ys, gradients, what: str) -> tuple[dict[Edge, Tensor], list[Tensor]]:
-    ys = _listed(ys)
-    gs = _listed(gradients, len(ys))
+    ys = _listed(ys, what)
+    gs = _listed(gradients, what, len(ys))
     if len(gs) != len(ys):
         raise ValueError(f"{what}: {len(ys)} outputs and {len(gs)} gradients")
     roots: dict[Edge, Tensor] = {}
@@ -330,7 +334,7 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
         with changed(grad=create_graph):
             grads, work = sweep_fully(raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer))
             _deposit(grads, targets, on_tensors)
-            for x in _listed(inputs) if targets else ():
+            for x in _listed(inputs, "backward") if targets else ():
                 if x.node is not LEAF and grads.get(x.node) is not None:
                     accumulate(x, grads[x.node], on_tensors)
     else:
@@ -349,7 +353,7 @@ def _deposit(grads: dict[Edge, object], targets: frozenset | None, on_tensors: b
 
 def _edges_of(inputs, what: str) -> list[Edge]:
     edges = []
-    for x in _listed(inputs):
+    for x in _listed(inputs, what):
         if x.node is None:
             raise GraphError(f"{what}: an input of shape {x.shape} does not require a gradient")
         edges.append(x if x.node is LEAF else x.node)
@@ -362,7 +366,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph: bool | None = None, c
 
     An input that took no part raises, or gives None (`allow_unused`) or zeros (`materialize_grads`)."""
     roots, ys = _roots(outputs, grad_outputs, "grad")
-    edges, xs = _edges_of(inputs, "grad"), _listed(inputs)
+    edges, xs = _edges_of(inputs, "grad"), _listed(inputs, "grad")
     on_tensors = _on_tensors(ys, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
     with changed(grad=create_graph):

@@ -79,12 +79,20 @@ def call_site(depth: int) -> tuple:
     return f.f_code, f.f_lasti
 
 
+def cells() -> dict[str, int]:
+    """{file name: number of the notebook cell}, where IPython runs; nothing is imported for it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(getattr(shell, "compile", None), "_filename_map", {})
+
+
 def site_text(code, lasti: int) -> str:
-    """'file:line, in function' of a call site."""
+    """'file:line, in function' of a call site; in a notebook 'cell [3]:line'."""
     if code is None:
         return "an unknown line (sites are off)"
-    line = next((n for a, b, n in code.co_lines() if a <= lasti < b), code.co_firstlineno)
-    return f"{code.co_filename}:{line}, in {code.co_name}"
+    line = next((n for a, b, n in code.co_lines() if a <= lasti < b), None) or code.co_firstlineno
+    cell = cells().get(code.co_filename)
+    where = f"{code.co_filename}:{line}" if cell is None else f"cell [{cell}]:{line}"
+    return where if cell and code.co_name == "<module>" else f"{where}, in {code.co_name}"
 
 
 # ---- writes: a saved value is stale if its buffer was written after the node was made -------------------------------

@@ -68,3 +68,82 @@ def check_keeps(answers: dict) -> str:
 def _keeps(what: str) -> bool:
     a, b = (mg.full((1000,), v, requires_grad=True) for v in (1.0, 2.0))
     return any(getattr(v, "shape", ()) == (1000,) for v in eval(what, {"a": a, "b": b}).node.saved)
+
+
+# ---- 02 autodiff ----------------------------------------------------------------------------------------------------
+@check
+def check_order(answers: dict) -> str:
+    """Which orders of y = u · v, u = 3h, v = h + 1, h = a · b let backward use each gradient only when it is whole."""
+    readers = {"a": "h", "b": "h", "h": "uv", "u": "y", "v": "y", "y": ""}
+    fits = lambda order: all(order.index(r) < order.index(v) for v in readers for r in readers[v])
+    judged = [bool(says) is fits(order.split()) for order, says in answers.items()]
+    expect(all(judged), f"{sum(judged)} of {len(judged)} are judged right. An order fits if each value comes after everything that reads it")
+    return "readers first; among values that do not read each other the order is free"
+
+
+@check
+def check_engine(value: type, backward: Callable) -> str:
+    """The reader's engine against minigrad: random graphs, upstream gradients other than 1."""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        leaves, upstream, steps = rng.normal(size=3), float(rng.normal()), rng.integers(0, 99, (rng.integers(3, 15), 3))
+        own = [value(float(v)) for v in leaves]
+        ours = [mg.tensor(v, dtype=mg.float64, requires_grad=True) for v in leaves.tolist()]
+        y, z = _program(own, steps), _program(ours, steps)
+        close(y.value, np.array(z.item()), f"graph {seed}: the value")
+        backward(y, upstream)
+        z.backward(mg.tensor(upstream, dtype=mg.float64))
+        for k, (a, b) in enumerate(zip(own, ours)):
+            close(a.grad, np.array(0.0 if b.grad is None else b.grad.item()), f"graph {seed}: the gradient of leaf {k}")
+    return "200 random graphs, each value and each gradient as minigrad says"
+
+
+def _program(values: list, steps: np.ndarray):
+    """A random computation that both engines understand: each step reads two earlier values."""
+    values = list(values)
+    for kind, i, j in steps:
+        a, b = values[i % len(values)], values[j % len(values)]
+        values.append([lambda: a + b, lambda: a - b, lambda: a * b, lambda: (a * 2 + 0.5).tanh()][kind % 4]())  # noqa: B023
+    return values[-1]
+
+
+@check
+def check_divide(divide: Callable) -> str:
+    """divide(a, b) as a `Value` with a rule of its own, for an upstream gradient other than 1."""
+    value = divide.__globals__["Value"]
+    for a, b, g in ((6.0, 3.0, 1.0), (1.0, -4.0, 2.5), (-3.0, 0.5, -1.0)):
+        y = ask(divide, value(a), value(b))
+        expect(isinstance(y, value), f"divide returns a {type(y).__name__}, expected a Value")
+        close(y.value, np.array(a / b), f"divide({a}, {b})")
+        expect(len(y.parents) == 2 and y.rule, f"divide({a}, {b}): expected two parents and a rule, got {len(y.parents)} parents")
+        found = y.rule(g)
+        expect(len(found) == 2, f"the rule returns {len(found)} gradients, expected one for each of the 2 parents")
+        close(found[0], np.array(g / b), f"divide({a}, {b}), upstream {g}: the gradient of a")
+        close(found[1], np.array(-g * a / b**2), f"divide({a}, {b}), upstream {g}: the gradient of b")
+    return "value and both gradients, also for an upstream gradient other than 1"
+
+
+@check
+def check_matmul_vjp(vjp: Callable) -> str:
+    """vjp(g, a, b) -> (gradient of a, gradient of b) of y = a @ b."""
+    for n, k, m in ((2, 3, 4), (1, 5, 1), (4, 4, 4)):
+        a, b, g = (mg.randn(*s, generator=_stream(n * k + m)) for s in ((n, k), (k, m), (n, m)))
+        found = ask(vjp, g, a, b)
+        expect(isinstance(found, tuple | list) and len(found) == 2, f"return two gradients, got {type(found).__name__}")
+        for name, d, want in zip("ab", found, (g.array @ b.array.T, a.array.T @ g.array)):
+            close(d, want, f"a {(n, k)} @ b {(k, m)}: the gradient of {name}")
+    return "no Jacobian was built: two matrix products are enough"
+
+
+@check
+def check_softmax_vjp(vjp: Callable) -> str:
+    """vjp(g, y) of y = softmax(x) along the last axis, from y alone."""
+    for shape in ((3,), (2, 5)):
+        x, g = (mg.randn(*shape, generator=_stream(k)) for k in (1, 2))
+        y = x.softmax(-1)
+        close(ask(vjp, g, y), y.array * (g.array - (g.array * y.array).sum(-1, keepdims=True)), f"softmax of shape {shape}: the gradient")
+    return "and the gradient over each row adds up to 0, since probabilities always add up to 1"
+
+
+def _stream(seed: int) -> mg.Generator:
+    return mg.Generator().manual_seed(seed)

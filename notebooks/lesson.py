@@ -70,14 +70,14 @@ class Unanswered(Exception):
     """Nothing to check so far."""
 
 
-def check(test: Callable[[object], str]) -> Callable[[object], None]:
+def check(test: Callable[..., str]) -> Callable[..., None]:
     """A check made of `test(answer)`, which returns what a right answer shows, or raises Off."""
     @wraps(test)
-    def checked(answer: object = None) -> None:
+    def checked(*answers: object) -> None:
         try:
-            if answer is None or isinstance(answer, dict) and None in answer.values():
+            if any(a is None or isinstance(a, dict) and None in a.values() for a in answers):
                 raise Unanswered("put your answer in the place of None")
-            print(f"right: {test(answer)}")
+            print(f"right: {test(*answers)}")
         except Unanswered as why:
             print(f"not answered yet: {why}")
         except Off as off:

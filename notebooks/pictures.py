@@ -1,4 +1,4 @@
-"""Pictures that only a lesson needs.  `memory(x)`: the cells in which a tensor lies, and how its indices find them."""
+"""Pictures that only a lesson needs: `memory(x)`, the cells in which a tensor lies, and `graph(y)` of the reader's own engine."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 import minigrad as mg
+from minigrad.viz import Picture
 
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 INK, QUIET, EDGE = "#1f2d3a", "#4f6272", "#93a4b0"
@@ -84,3 +85,24 @@ def _cell(x: int, y: int, value: str, note: str, fill: str) -> str:
 
 def _text(x: float, y: float, text: str, px: int, ink: str, anchor: str = "start") -> str:
     return f'<text x="{x:g}" y="{y:g}" font-size="{px}" text-anchor="{anchor}" fill="{ink}">{escape(text)}</text>'
+
+
+# ---- a graph of the reader's own engine ---------------------------------------------------------------------------
+def graph(y, names: dict[str, object], grads: dict | None = None, at: object = None) -> Picture:
+    """The graph behind a `Value` of notebook 02, newest last.  `grads`: what has arrived so far; `at`: where backward is."""
+    found, known = [y], {id(v): name for name, v in names.items()}
+    for v in found:
+        found += [p for p in v.parents if p not in found]
+    ordered = sorted(dict.fromkeys(found), key=lambda v: v.number)
+    number = {v: k for k, v in enumerate(ordered, 1)}
+    nodes = []
+    for v, k in number.items():
+        kind = "output" if v is at else "op" if v.parents else "leaf"
+        nodes.append({"id": k, "kind": kind, "label": v.op, "name": known.get(id(v)), "scope": [], "operations": bool(v.parents),
+                      "leaves": not v.parents, "inputs": [number[p] for p in v.parents], "made_at": None, "shape": [],
+                      "dtype": "float32", "value": f"{v.value:.3g}"})
+        if grads and v in grads:
+            nodes[-1]["gradient"] = f"{grads[v]:.3g}"
+    edges = [[number[p], k] for v, k in number.items() for p in v.parents]
+    count = sum(n["operations"] for n in nodes)
+    return Picture({"nodes": nodes, "edges": edges, "operations": count, "leaves": len(nodes) - count, "notes": []}, "LR", "layered")

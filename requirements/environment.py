@@ -186,7 +186,7 @@ def variables(python: str) -> dict[str, str]:
 
 
 def run(command: list[str], cwd: Path | None = None, **more: str) -> int:
-    """Runs to the end and gives the exit code (128 + n: ended by signal n). Ctrl-C is the child's."""
+    """Runs to the end and gives the exit code, 128 + n after signal n. Ctrl-C is the child's."""
     with tempfile.TemporaryDirectory(prefix="minigrad-", ignore_cleanup_errors=True) as runtime:
         env = {"JUPYTER_RUNTIME_DIR": runtime} | variables(command[0]) | more
         with subprocess.Popen(command, cwd=cwd, env=env) as process:

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("minigrad", "simulator", "exercises")
-OURS = (*PACKAGES, "tests", "benchmarks", "requirements", "run.py")
+OURS = (*PACKAGES, "notebooks", "tests", "benchmarks", "requirements", "run.py")
 FILE_LINES, FUNCTION_LINES = 400, 60  # columns (100) are ruff's to count, in notebooks too
 
 # minigrad, in reading order. `trace` imports nothing of the project, so anybody may import it.

@@ -145,9 +145,11 @@ def _add_values(
 
 
 def _name_modules(nodes: list[dict]) -> None:
-    """Drop the outermost name where all modules share it: `conv1`, not `CNN.conv1`."""
+    """Drop the outermost name that all share: `conv1`, not `CNN.conv1`; but not for a number."""
     modules = [n for n in nodes if n["kind"] == "module"]
-    if len({n["scope"][0] for n in modules}) == 1 and all(len(n["scope"]) > 1 for n in modules):
+    if len({n["scope"][0] for n in modules}) == 1 and all(
+        len(n["scope"]) > 1 and not str(n["scope"][1]).isdigit() for n in modules
+    ):
         for n in modules:
             n["label"] = ".".join(map(known.clean, n["scope"][1:]))
     for n in modules:

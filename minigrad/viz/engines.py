@@ -10,14 +10,15 @@ import shutil
 from types import ModuleType
 
 from minigrad.viz.layout import Layout, Place, Point, layered
-from minigrad.viz.paint import LINE, LOOKS, lines, size, tip
+from minigrad.viz.paint import LINE, LOOKS
 from minigrad.viz.rows import in_rows
+from minigrad.viz.words import lines, size, tip
 
 PX_PER_INCH = 72.0
 WIDE_PX, ROW_PX = 1150.0, 920.0  # a wider picture than the first is broken into rows of the second
 WAY_OUT = (
-    "Install it (pip install graphviz; Debian: apt install graphviz; macOS: brew install graphviz), "
-    'or draw with engine="layered"'
+    "Install it (pip install graphviz; Debian: apt install graphviz; macOS: brew install "
+    'graphviz), or draw with engine="layered"'
 )
 
 
@@ -41,7 +42,7 @@ def dot_source(data: dict, direction: str = "LR", made_at: bool = False) -> str:
     )
     for node in data["nodes"]:
         look = LOOKS[node["kind"]]
-        style = ",".join(["filled", "rounded"] + ["dashed"] * bool(look.dashes))
+        style = ",".join(["filled", "rounded"] + ["dashed"] * (look.dashes != "none"))
         graph.node(
             f"n{node['id']}",
             _quoted(lines(node, made_at)),
@@ -50,7 +51,7 @@ def dot_source(data: dict, direction: str = "LR", made_at: bool = False) -> str:
             fillcolor=look.fill,
             color=look.border,
             penwidth=str(look.pen),
-            tooltip=_quoted(tip(node).split("\n")),
+            tooltip=_quoted(tip(node)),
         )
     graph.edges((f"n{a}", f"n{b}") for a, b in data["edges"])
     return graph.source

@@ -61,7 +61,7 @@ def _best(graph: Graph, fold, max_nodes: int) -> list:
 
 
 def by_module(graph: Graph, depth: int) -> list[Box | Item]:
-    """In topological order, each call of a module at `depth` as one box, with the leaves that only it uses."""
+    """In topological order, each call of a module as one box, with the leaves only it uses."""
     boxes: list[Box] = []
     home: dict[Node, int] = {}
     for n in graph.edges:
@@ -74,7 +74,7 @@ def by_module(graph: Graph, depth: int) -> list[Box | Item]:
 
 
 def _with_leaves(graph: Graph, boxes: list[Box], home: dict[Node, int]) -> list[Box | Item]:
-    """Leaves go into the only module that uses them, else into a box of their own before their first user."""
+    """Leaves go into the only module that uses them, else before their first user."""
     users: dict[Item, set[int]] = {i: set() for i in graph.items if not isinstance(i, Node)}
     fed = set()  # boxes that read another box
     for n, edges in graph.edges.items():

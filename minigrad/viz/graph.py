@@ -15,9 +15,8 @@ from html import escape
 from pathlib import Path
 
 from minigrad.tensor import Tensor
-from minigrad.viz import engines, paint
+from minigrad.viz import engines, known, paint, words
 from minigrad.viz.describe import data
-from minigrad.viz.known import variables
 
 
 def draw(
@@ -37,42 +36,34 @@ def draw(
 
     `fold`: by module – True, False, or "auto" while there are more than `max_nodes` boxes;
     `depth`: names of a scope told apart.  `values`, `gradients`, `made_at`: say them too.
-    `params`: a Module or a dict that names tensors; without it they go by your variables.
+    `params`: a Module or a dict that names tensors; others go by your variables.
     `direction`: "LR", "TB", or what fits.  `engine`: "dot", "layered", or what is there."""
-    names = variables(sys._getframe(1)) if params is None else params
-    return Picture(
-        data(
-            tensor,
-            fold=fold,
-            depth=depth,
-            max_nodes=max_nodes,
-            values=values,
-            gradients=gradients,
-            params=names,
-        ),
-        direction,
-        engine,
-        made_at,
-    )
+    names = known.with_variables(params, known.variables(sys._getframe(1)))
+    options = dict(fold=fold, depth=depth, max_nodes=max_nodes, values=values, gradients=gradients)
+    return Picture(data(tensor, params=names, **options), direction, engine, made_at)
 
 
 def text(obj: Tensor | Iterable[Tensor], **options) -> str:
-    """The listing: options as those of `draw`."""
-    return draw(obj, **{"params": {}, **options}).text
+    """The listing: options as those of `draw`, but no name is guessed from your variables."""
+    return _picture(obj, **options).text
 
 
 def dot(obj: Tensor | Iterable[Tensor], **options) -> str:
-    """The DOT source: options as those of `draw`."""
-    return draw(obj, **{"params": {}, **options}).dot
+    """The DOT source: options as those of `text`."""
+    return _picture(obj, **options).dot
 
 
 def svg(obj: Tensor | Iterable[Tensor], **options) -> str:
-    """The SVG picture: options as those of `draw`."""
-    return draw(obj, **{"params": {}, **options}).svg
+    """The SVG picture: options as those of `text`."""
+    return _picture(obj, **options).svg
+
+
+def _picture(obj, direction=None, engine=None, made_at=False, **options) -> Picture:
+    return Picture(data(obj, **options), direction, engine, made_at)
 
 
 class Picture:
-    """A graph at the moment it was drawn: `.data`, `.text`, `.dot`, `.svg`, `.html`, `.save("graph.svg")`."""
+    """A graph at the moment it was drawn: `.data .text .dot .svg .html .save("graph.svg")`."""
 
     def __init__(
         self,
@@ -104,8 +95,8 @@ class Picture:
     def html(self) -> str:
         """A page of its own: the picture, and the listing under it."""
         return (
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>graph</title></head>\n'
-            f"<body>\n{self.svg}\n<pre>{escape(self.text)}</pre>\n</body></html>\n"
+            '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>graph</title>\n'
+            f"<body>\n{self.svg}\n<pre>{escape(self.text)}</pre>\n</body>\n</html>\n"
         )
 
     def save(self, path: str | os.PathLike) -> Path:
@@ -148,10 +139,10 @@ def _row(node: dict, by_id: dict[int, dict], made_at: bool) -> tuple[str, str, s
     """(number, what it is, its form, where it comes from and what is known of it)."""
     reads = ", ".join(_reference(s, by_id) for s in node["inputs"])
     role = {"leaf": "leaf", "constant": "constant"}.get(node["kind"], "") if node["name"] else ""
-    inside = paint.contents(node) if "parameters" in node else ""
-    rest = [f"← {reads}" if reads else role, f"[{inside}]" if inside else "", *paint.measured(node)]
+    inside = words.contents(node)
+    rest = [f"← {reads}" if reads else role, f"[{inside}]" if inside else "", *words.measured(node)]
     rest += [f"at {node['made_at']}"] if made_at and node["made_at"] else []
-    return str(node["id"]), paint.title(node, 40), paint.form(node), "  ".join(filter(None, rest))
+    return str(node["id"]), words.title(node, 40), words.form(node), "  ".join(filter(None, rest))
 
 
 def _reference(source: int | str, by_id: dict[int, dict]) -> str:
@@ -159,4 +150,4 @@ def _reference(source: int | str, by_id: dict[int, dict]) -> str:
     if isinstance(source, str):
         return source
     node = by_id[source]
-    return f"{source} {paint.clean(node['name'] or node['label'], 20)}"
+    return f"{source} {known.clean(node['name'] or node['label'], 20)}"

@@ -25,7 +25,7 @@ from minigrad.viz.record import Constant, Graph, Item, saved_input
 NAME_LIMIT = 100
 
 
-# ---- names ----------------------------------------------------------------------------------------------------
+# ---- names -----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Named:
     """A tensor that somebody has a name for."""
@@ -69,7 +69,7 @@ def _pairs(params) -> Iterator[tuple[str, Tensor]]:
         return
     entries = [(name, value, type(value)) for name, value in list(params.items())]
     yield from ((name, value) for name, value, kind in entries if issubclass(kind, Tensor))
-    for _, value, kind in entries:
+    for _, value, _kind in entries:
         if _is_module(value):
             yield from value.named_parameters()
     for name, value, kind in entries:
@@ -100,14 +100,20 @@ def variables(frame) -> dict[str, object]:
     return {name: value for name, value in found.items() if not name.startswith("_")}
 
 
+def with_variables(params, variables: Mapping[str, object]) -> dict[str, object]:
+    """The names in `params` first, then those of variables."""
+    own = dict(params if isinstance(params, Mapping) else _pairs(params))
+    return own | {name: value for name, value in variables.items() if name not in own}
+
+
 def name_of(item: Item, names: dict[int, Named]) -> str | None:
     found = names.get(id(item.array if isinstance(item, Constant) else item))
     return found.name if found else None
 
 
-# ---- values and gradients -------------------------------------------------------------------------------------
+# ---- values and gradients --------------------------------------------------------------
 def values_of(wanted: list[Item], graph: Graph, names: dict[int, Named]) -> dict[Item, object]:
-    """{item: (array, algebra)} for every value that is still to be had and was not written since."""
+    """{item: (array, algebra)} for what is still to be had and was not written since."""
     found: dict[Item, object] = {}
     for item in wanted:
         tensor = tensor_of(item, graph, names)
@@ -183,7 +189,7 @@ def _text(value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-# ---- source lines ---------------------------------------------------------------------------------------------
+# ---- source lines ----------------------------------------------------------------------
 def place_of(n: Node) -> str | None:
     """'model.py:12, in forward', or 'cell [3]:2' in a notebook; None if sites are off."""
     if n.code is None:

@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """`paths`: for each (source, target) a start and then cubic Bézier segments, three points each."""
+    """`paths`: for each (source, target) a start, then cubic Bézier segments of three points."""
 
     width: float
     height: float
@@ -54,7 +54,7 @@ def layered(
 # ---- layers -----------------------------------------------------------------------------
 @dataclass
 class _Net:
-    """The graph with a dummy for each layer that a line crosses: all edges go from one layer to the next.
+    """The graph with dummies where lines cross layers: all edges go from one layer to the next.
 
     A dummy is (source, layer); all edges of a source share its line as far as they go together."""
 
@@ -65,7 +65,7 @@ class _Net:
 
 
 def layer_numbers(vertices: Iterable[int], edges: list[tuple[int, int]]) -> dict[int, int]:
-    """Longest path from the sources; sources themselves move up to just before their first reader."""
+    """Longest path from the sources; these move up to just before their first reader."""
     after, missing = defaultdict(list), dict.fromkeys(vertices, 0)
     for a, b in edges:
         after[a].append(b)
@@ -132,7 +132,7 @@ def _order(net: _Net) -> None:
 
 
 def _sweep(net: _Net, forth: bool) -> None:
-    """Sort each layer by the mean place of its neighbours in the one just sorted; ties stay as they are."""
+    """Sort each layer by the mean place of its neighbours in the last one; ties stay."""
     layers, near = (net.layers, net.before) if forth else (net.layers[::-1], net.after)
     for fixed, layer in zip(layers, layers[1:]):
         place = {v: i for i, v in enumerate(fixed)}
@@ -159,7 +159,7 @@ def _crossings(net: _Net) -> int:
 
 # ---- coordinates ------------------------------------------------------------------------
 def _coordinates(net: _Net) -> dict:
-    """The middle of each vertex across the layers: near its neighbours, long lines straight, nothing overlapping."""
+    """The middle of each vertex across the layers: near its neighbours, nothing overlapping."""
     middle: dict = {}
     for layer in net.layers:
         middle.update(zip(layer, _spread(layer, [0.0] * len(layer), [1.0] * len(layer), net)))
@@ -174,7 +174,7 @@ def _coordinates(net: _Net) -> dict:
 
 
 def _pull(net: _Net, v, middle: dict, forth: bool, both: bool) -> tuple[float, float]:
-    """(where the neighbours want `v`, how strongly); a line through two dummies wants to be straight."""
+    """(where the neighbours want `v`, how strongly); lines want to be straight."""
     near = net.before[v] + net.after[v] if both else net.before[v] if forth else net.after[v]
     stiff = [(1.0, 2.0, 8.0)[isinstance(v, tuple) + isinstance(u, tuple)] for u in near]
     if not near:
@@ -183,7 +183,7 @@ def _pull(net: _Net, v, middle: dict, forth: bool, both: bool) -> tuple[float, f
 
 
 def _spread(layer: list, wanted: list[float], weights: list[float], net: _Net) -> list[float]:
-    """The places nearest to the wanted ones that keep order and separations: isotonic regression."""
+    """The nearest places that keep order and separations: isotonic regression."""
     shift, total = [], 0.0
     for k, v in enumerate(layer):
         total += _separation(net, layer[k - 1], v) if k else 0.0

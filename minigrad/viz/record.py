@@ -36,7 +36,7 @@ Slot = Node | Tensor | Constant | int | float | bool | None  # None: a constant 
 
 @dataclass(frozen=True)
 class Graph:
-    """`items`: leaves and constants just before their first use, operations in the order in which they ran."""
+    """`items`: leaves and constants just before their first use, operations as they ran."""
 
     items: list[Item]
     edges: dict[Node, Sequence[Item]]  # what each operation reads, in order
@@ -88,7 +88,7 @@ def _nodes(roots: Iterable[Item]) -> list[Node]:
     return sorted(found, key=attrgetter("seq"))
 
 
-# ---- the inputs of one operation -------------------------------------------------------------------------------
+# ---- the inputs of one operation --------------------------------------------------------
 def _edges(nodes: list[Node]) -> dict[Node, Sequence[Item]]:
     """What each node reads; one Constant for all that saved the same array."""
     constants: dict[int, Constant] = {}
