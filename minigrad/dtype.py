@@ -65,10 +65,11 @@ def as_dtype(dtype: object) -> np.dtype:
         found = np.dtype(int64 if dtype is int else dtype)
     except TypeError:
         raise DTypeError(f"{dtype!r} is not a dtype; use one of {', '.join(DTYPES)}") from None
-    found = found.newbyteorder("=")
-    if found.name not in DTYPES and found.name != "bfloat16":
+    if found.name == "bfloat16":
+        return found
+    if found.name not in DTYPES:
         raise DTypeError(f"dtype {found} is not supported; use one of {', '.join(DTYPES)}")
-    return found
+    return DTYPES[found.name]                                     # one object each, in the machine's byte order
 
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}

@@ -10,6 +10,34 @@ import minigrad as mg
 from minigrad.viz.describe import data
 
 
+# ---- 00 tour --------------------------------------------------------------------------------------------------------
+@check
+def check_conv(parameters: Callable) -> str:
+    """parameters(i, o, k) of a convolution without bias."""
+    for i, o, k in ((1, 16, 3), (16, 32, 3), (3, 8, 5)):
+        got, want = ask(parameters, i, o, k), mg.nn.Conv2d(i, o, k, bias=False).weight.numel()
+        expect(got == want, f"from {i} to {o} channels with {k} × {k} windows: you say {got}, off by {abs(got - want)}")
+    return "each output channel has a window of its own on each input channel"
+
+
+@check
+def check_cross_entropy(loss: float) -> str:
+    """The loss where the right answer always gets one half."""
+    want = -float(np.log(0.5))
+    expect(np.isclose(loss, want, rtol=0.02), f"{loss} is off by {abs(loss - want):.2g}. The formula stands in section 2")
+    return "a loss can be read back: exp(-loss) is the probability that the truth was given"
+
+
+@check
+def check_bytes(guess: int) -> str:
+    """Bytes kept for a batch of 256, asked of the engine on meta."""
+    from minigrad.tour import saved_bytes
+    net, images = mg.nn.models.DigitsCNN().to("meta"), mg.zeros(256, 1, 8, 8, device="meta")
+    kept = saved_bytes(mg.nn.functional.cross_entropy(net(images), mg.zeros(256, dtype=mg.int64, device="meta")))
+    expect(abs(guess / kept - 1) < 0.05, f"{guess:,} is {abs(guess / kept - 1):.0%} off. How does each saved array depend on the batch?")
+    return f"{kept:,} bytes: nearly everything that is kept has the batch as its first axis"
+
+
 # ---- 01 tensors ---------------------------------------------------------------------------------------------------
 @check
 def check_offset(cell: Callable) -> str:

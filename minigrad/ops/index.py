@@ -16,7 +16,7 @@ from minigrad.ops.doors import literal
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
 from minigrad.ops.samples import Sample
-from minigrad.ops.shape import Overwrite
+from minigrad.ops.shape import Overwrite, check_fits
 from minigrad.ops.views import Cut, freeze_key, reshape, thaw_key
 from minigrad.tensor import Tensor, apply, check_writable, current, overwrite, store
 
@@ -101,9 +101,7 @@ class PutAt(Pattern):
         return o.at(g, self.pattern, index)
 
     def infer(self, x: Aval, v: Aval, *index: Aval) -> Aval:
-        shown = self.shown(x, index)
-        if np.broadcast_shapes(shown, v.shape) != shown:
-            raise ShapeError(f"index assignment: a value of shape {v.shape} does not fit into {shown}")
+        check_fits(v.shape, self.shown(x, index))
         return aval.like(x.shape, x.dtype, x)
 
     @classmethod

@@ -61,6 +61,13 @@ class Dense(Op):
         return [Sample(cls.of(), (s,)) for s in ("normal(3,4)", "normal(3,4).T")]
 
 
+def check_fits(value: tuple[int, ...], place: tuple[int, ...]) -> None:
+    """Refuse an assignment whose value cannot be broadcast to the place it goes to."""
+    lead = len(place) - len(value)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(value, place[lead:])):
+        raise ShapeError(f"assignment: a value of shape {value} does not fit into {place}")
+
+
 @op
 class Overwrite(Op):
     """v in the shape and dtype of x, whose values and gradient end here"""
@@ -77,8 +84,7 @@ class Overwrite(Op):
         return g
 
     def infer(self, x: Aval, v: Aval) -> Aval:
-        if np.broadcast_shapes(x.shape, v.shape) != x.shape:
-            raise ShapeError(f"assignment: a value of shape {v.shape} does not fit into {x.shape}")
+        check_fits(v.shape, x.shape)
         return aval.like(x.shape, x.dtype, aval.view_of(v, lambda a: np.broadcast_to(a, x.shape)))
 
     @classmethod

@@ -93,10 +93,11 @@ def _whole(box: Box, graph: Graph, names: dict, owner: dict[Item, int], k: int) 
 def _operation(n: Node, graph: Graph, owner: dict[Item, int]) -> dict:
     slots = inputs_of(n, graph)
     numbers = [f"{s:.3g}" for s in slots if isinstance(s, int | float)]
+    label = known.label_of(n.op)
     return {
         "kind": "output" if n in graph.roots else "op",
-        "op": known.clean(n.op.label),
-        "label": " ".join([known.clean(n.op.label), *numbers]),
+        "op": label,
+        "label": " ".join([label, *numbers]),
         "scope": [known.clean(s) for s in n.scope],
         "inputs": [_input(s, owner) for s in slots],
         "made_at": known.place_of(n),

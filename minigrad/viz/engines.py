@@ -15,7 +15,7 @@ from minigrad.viz.rows import in_rows
 from minigrad.viz.words import lines, size, tip
 
 PX_PER_INCH = 72.0
-WIDE_PX, ROW_PX = 1150.0, 920.0  # a wider picture than the first is broken into rows of the second
+WIDE_PX, ROW_PX = 960.0, 840.0  # a wider picture than the first is broken into rows of the second
 WAY_OUT = (
     "Install it (pip install graphviz; Debian: apt install graphviz; macOS: brew install "
     'graphviz), or draw with engine="layered"'

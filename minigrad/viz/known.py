@@ -8,6 +8,7 @@ that of the producer.  After `fold.py`, before `describe.py`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,6 +99,13 @@ def variables(frame) -> dict[str, object]:
     for name, value in frame.f_globals.items():
         found.setdefault(name, value)
     return {name: value for name, value in found.items() if not name.startswith("_")}
+
+
+def label_of(op) -> str:
+    """The op's own label; 'cross_entropy' of one that is called CrossEntropy and nothing else."""
+    if isinstance(op, Op) and not (op.functional or op.method):
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(op).__name__).lower()
+    return clean(op.label)
 
 
 def with_variables(params, variables: Mapping[str, object]) -> dict[str, object]:

@@ -40,8 +40,8 @@ LOOKS = {
 }
 
 
-def svg(data: dict, layout: Layout, made_at: bool = False) -> str:
-    """The whole picture; it shrinks to the width of the page, and never grows."""
+def svg(data: dict, layout: Layout, made_at: bool = False, heading: str = "") -> str:
+    """The whole picture, under the lines of `heading`; it shrinks to the page, and never grows."""
     many = Counter(map(tuple, data["edges"]))
     body = [_line(path, many[edge]) for edge, path in layout.paths.items()]
     body += [_box(n, layout.places[n["id"]], lines(n, made_at)) for n in data["nodes"]]
@@ -49,10 +49,16 @@ def svg(data: dict, layout: Layout, made_at: bool = False) -> str:
     for i, note in enumerate(data["notes"]):
         body.append(_text(8, layout.height + 30 + 16 * i, note, anchor="start"))
         wide = max(wide, 16 + width_px(note))
-    width, height = max(layout.width, wide), layout.height + 22 + 16 * len(data["notes"])
+    above, top = _heading_lines(heading)
+    if above:
+        wide = max([wide, *(16 + 7.3 * len(line) for line in heading.split("\n"))])
+        body = [*above, f'<g transform="translate(0 {top})">', *body, legend, "</g>"]
+    else:
+        body.append(legend)
+    width, height = max(layout.width, wide), top + layout.height + 22 + 16 * len(data["notes"])
     return _tag(
         "svg",
-        "\n".join(["", *body, legend, ""]),
+        "\n".join(["", *body, ""]),
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {width:.5g} {height:.5g}",
         width=width,
@@ -75,6 +81,16 @@ def _tag(tag: str, inside: str = "", **attributes: object) -> str:
 def _text(x: float, y: float, text: str, small: bool = True, anchor: str = "middle") -> str:
     px, ink = (SMALL_PX, QUIET) if small else (TITLE_PX, INK)
     return _tag("text", escape(text), x=x, y=y, font_size=px, text_anchor=anchor, fill=ink)
+
+
+def _heading_lines(heading: str) -> tuple[list[str], int]:
+    """(the lines above the picture in a typewriter font, the height they take)."""
+    found = []
+    for i, line in enumerate(heading.split("\n") if heading else ()):
+        look = dict(font_family="'DejaVu Sans Mono', Menlo, Consolas, monospace", font_size=12)
+        words = escape(line.replace(" ", "\N{NO-BREAK SPACE}"))
+        found.append(_tag("text", words, x=8, y=16 + 16 * i, fill=INK, **look))
+    return found, 16 * len(found) + 8 * bool(found)
 
 
 # ---- boxes ------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 
 from minigrad.tensor import Node, Tensor
+from minigrad.viz import engines, paint
 from minigrad.viz.describe import data
-from minigrad.viz.graph import Picture
+from minigrad.viz.known import clean
 
-SHOWN_NODES = 30  # a picture nobody asked for stays small
+SHOWN_NODES, SHOWN_LINES = 30, 8  # a picture nobody asked for stays small
 
 
 def register(ip) -> None:
@@ -23,11 +24,11 @@ def register(ip) -> None:
 def bundle(t: Tensor) -> dict[str, str]:
     """The picture for a cell; {} for a leaf, in a terminal, and where anything goes wrong.
 
-    Then the repr alone is shown.  The repr itself is IPython's to add."""
+    Then the repr alone is shown; beside a picture, which hides it, it stands above the boxes."""
     try:
         shell = _shell()
         wanted = shell is None or "image/svg+xml" in shell.display_formatter.active_types
-        return {"image/svg+xml": _picture(t, shell).svg} if wanted and has_history(t) else {}
+        return {"image/svg+xml": _svg(t, shell)} if wanted and has_history(t) else {}
     except Exception:
         return {}
 
@@ -42,6 +43,14 @@ def has_history(t: Tensor) -> bool:
     return isinstance(t.node, Node) and t.node.edges is not None
 
 
-def _picture(t: Tensor, shell) -> Picture:
+def _svg(t: Tensor, shell) -> str:
     names = {k: v for k, v in getattr(shell, "user_ns", {}).items() if not k.startswith("_")}
-    return Picture(data(t, max_nodes=SHOWN_NODES, params=names))
+    told = data(t, max_nodes=SHOWN_NODES, params=names)
+    return paint.svg(told, engines.placed(told, None, None), heading=_heading(t))
+
+
+def _heading(t: Tensor) -> str:
+    """The first lines of the repr."""
+    rows = repr(t).split("\n")
+    rows = rows if len(rows) <= SHOWN_LINES else [*rows[: SHOWN_LINES - 1], "…"]
+    return "\n".join(clean(row) for row in rows)
