@@ -1,5 +1,5 @@
 """minigrad: a small define-by-run engine with PyTorch's names.  The files, in reading order: README.md in this folder."""
-import sys as _sys
+import sys as _sys  # noqa: I001
 from importlib import import_module as _import_module
 
 from minigrad import methods, autograd, dtype as _dtype  # noqa: F401, I001

@@ -223,6 +223,11 @@ class Hooked(Plan):
     def pull(self, n: Node, g, grads) -> None:
         self.inner.pull(n, self.hooked(g, False), grads)
 
+    def hand_on(self, n: Node) -> None:
+        """The tensor was written and has node `n` now: what it retains is the gradient of its new value."""
+        _hooked(n).last.update(self.last)
+        self.last.clear()
+
     def __getattr__(self, name: str):
         return getattr(self.inner, name)
 

@@ -143,11 +143,12 @@ def _same_place(promised: Aval, real: Aval) -> bool:
 
 def law_infer(t: Trial) -> None:
     """infer promises the shape, the dtype and the strides that forward gives, for y and the extra outputs."""
-    promised, real = t.op.infer(*map(aval_of, t.arrays)), t.forward(t.arrays)
-    for p, r in zip(promised if t.op.extra else [promised], real if t.op.extra else [real]):
-        exact = isinstance(t.op, ViewOp | Elementwise)
-        fits = _same_place(p, aval_of(r)) if exact else (p.shape, p.dtype) == (r.shape, r.dtype)
-        assert fits, f"{t.op}: infer says {p}, forward gives {aval_of(r)}"
+    for arrays in (t.arrays, *(_narrow(t.arrays, name) for name in t.narrower)):
+        promised, real = t.op.infer(*map(aval_of, arrays)), t.forward(arrays)
+        for p, r in zip(promised if t.op.extra else [promised], real if t.op.extra else [real]):
+            exact = isinstance(t.op, ViewOp | Elementwise)
+            fits = _same_place(p, aval_of(r)) if exact else (p.shape, p.dtype) == (r.shape, r.dtype)
+            assert fits, f"{t.op}: infer says {p}, forward gives {aval_of(r)}"
 
 
 def law_aliases(t: Trial) -> None:

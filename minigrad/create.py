@@ -5,6 +5,7 @@ After `methods.py`.  Draws come from a counter (seed, offset), so a state is two
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,9 @@ Shape = Sequence[int]
 MAX_AXES = 64                                                     # NumPy's limit
 
 
+_DRAWING = threading.Lock()
+
+
 class Generator:
     """A random stream: a seed and how many draws were made from it (Philox; each draw has its own counter block)."""
 
@@ -39,9 +43,10 @@ class Generator:
         return self.seed
 
     def key(self) -> Tensor:
-        """The key of the next draw."""
-        self.offset += 1
-        return Tensor(np.array([self.seed, self.offset], np.int64))
+        """The key of the next draw, handed out once whatever thread asks."""
+        with _DRAWING:
+            self.offset += 1
+            return self.get_state()
 
     def get_state(self) -> Tensor:
         """[seed, offset] as an int64 tensor."""
@@ -300,6 +305,7 @@ def randint(low: int, high: int | Shape, size: Shape | None = None, *, dtype=Non
 
 def randperm(n: int, *, device="cpu", generator: Generator | None = None) -> Tensor:
     """0 … n - 1 in a random order."""
+    (n,) = sizes(n)
     return finished(place(stream(generator).host().permutation(n).astype(np.int64), device), False)
 
 

@@ -323,6 +323,7 @@ def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
     """`x` takes the values of `out` in its own memory, and its history: what every method ending in `_` does."""
     check_writable(x, out.shape, what)
     _keep_old(x, out.node)
+    old = x.node
     if current().grad:
         if isinstance(x, View):
             _rewrite_base(x, out)
@@ -330,6 +331,7 @@ def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
             x.node = out.node
             if x.family is not None:
                 x.family.writes += 1
+        _hand_on_retained(old, x)
     store(x, out)
     return x
 
@@ -338,6 +340,12 @@ def _keep_old(x: Tensor, n) -> None:
     """The node just made may need the values that are about to be overwritten: it keeps a copy of its own."""
     if n.__class__ is Node and n.saved:
         n.saved = tuple(n.o.copy(v) if v is x.array else v for v in n.saved)
+
+
+def _hand_on_retained(old, x: Tensor) -> None:
+    """`x` was written: what it retains (`retain_grad`) is the gradient of its new value."""
+    if getattr(getattr(old, "plan", None), "last", None) and x.node.__class__ is Node:
+        old.plan.hand_on(x.node)
 
 
 def store(x: Tensor, out: Tensor) -> None:
@@ -375,11 +383,12 @@ def _rewrite_base(x: View, out: Tensor) -> None:
     base, now = x.base, current()
     if base.node is None and out.node is None:
         return
-    op = x.chain[0].written(x.chain)
+    op, old = x.chain[0].written(x.chain), base.node
     record(op, base.o, (base, out), (base,), now)
     for observer in now.observers:
         observer(op, (base, out), (base,))
     base.family.writes += 1
+    _hand_on_retained(old, base)
 
 
 def is_grad_enabled() -> bool:

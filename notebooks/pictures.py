@@ -55,7 +55,7 @@ class Memory:
         parts.append(_text(8, top + 20, "reading", 12, QUIET))
         for i, row in enumerate(self.rows):
             parts += [_cell(70 + WIDE * j, top + i * (HIGH + 14), self.values[c], f"cell {c}", SEEN) for j, c in enumerate(row)]
-        width = 70 + WIDE * max(len(self.values), len(self.rows[0])) + 10
+        width = max(70 + WIDE * max(len(self.values), len(self.rows[0])), 7 * len(self.title)) + 10
         height = top + len(self.rows) * (HIGH + 14) + 8
         return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
                 f'style="max-width:100%;height:auto" role="img" aria-label="{escape(self.title)}" font-family="{FONT}">'

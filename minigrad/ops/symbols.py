@@ -70,11 +70,20 @@ class Symbol:
 
 
 def _operator(sign: str, truth: bool = False):
-    return lambda a, b: Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
+    def combined(a: Symbol, b: Symbol) -> Symbol:
+        if not isinstance(b, Symbol):
+            raise TypeError(f"a rule takes its numbers from the algebra, where they have a dtype: o.lit({b}), not {b!r}")
+        return Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
+    return combined
+
+
+def _refused(b: Symbol, a):
+    return b + a                                                   # `2 * x`: the same refusal
 
 
 for _name, _sign in dict(add="+", sub="-", mul="*", truediv="/").items():
     setattr(Symbol, f"__{_name}__", _operator(_sign))
+    setattr(Symbol, f"__r{_name}__", _refused)
 for _name, _sign in dict(gt=">", ge=">=", lt="<", le="<=", eq="==", ne="!=").items():
     setattr(Symbol, f"__{_name}__", _operator(_sign, truth=True))
 Symbol.__and__, Symbol.__or__ = (lambda a, b: Symbol(f"({a.text} & {b.text})", a.o, True),

@@ -188,7 +188,11 @@ def summary(array, o) -> str | None:
 
 
 def _spread(x: np.ndarray) -> str:
-    return f"all {x[0]:.3g}" if np.ptp(x) == 0 else f"mean {x.mean():.3g} ± {x.std():.3g}"
+    """Mean and deviation; a mean that is only rounding beside the deviation is 0."""
+    if np.ptp(x) == 0:
+        return f"all {x[0]:.3g}"
+    mean, deviation = x.mean(), x.std()
+    return f"mean {mean if abs(mean) > 1e-4 * deviation else 0:.3g} ± {deviation:.3g}"
 
 
 def _text(value) -> str:

@@ -1,6 +1,6 @@
 """A small layered layout: where boxes and edges go when `dot` is not there.
 
-Longest-path layers (a source stands just before its first reader), a dummy in each layer that an
+Longest-path layers (what can stands just before its first reader), a dummy in each layer that an
 edge crosses, orders improved by barycentre sweeps, coordinates by least squares under the
 separations (Sugiyama, Tagawa, Toda 1981; the least squares is isotonic regression).  Worked out
 for left to right; top to bottom is that with the axes exchanged.
@@ -65,13 +65,13 @@ class _Net:
 
 
 def layer_numbers(vertices: Iterable[int], edges: list[tuple[int, int]]) -> dict[int, int]:
-    """Longest path from the sources; these move up to just before their first reader."""
-    after, missing = defaultdict(list), dict.fromkeys(vertices, 0)
+    """Longest path from the sources; then up to the readers where that makes no line longer."""
+    before, after = defaultdict(list), defaultdict(list)
     for a, b in edges:
+        before[b].append(a)
         after[a].append(b)
-        missing[b] += 1
-    level, sources = dict.fromkeys(missing, 0), [v for v, k in missing.items() if not k]
-    ready = list(sources)
+    missing = {v: len(before[v]) for v in vertices}
+    level, ready = dict.fromkeys(missing, 0), [v for v, k in missing.items() if not k]
     for v in ready:
         for w in after[v]:
             level[w] = max(level[w], level[v] + 1)
@@ -82,8 +82,9 @@ def layer_numbers(vertices: Iterable[int], edges: list[tuple[int, int]]) -> dict
         raise ValueError(
             f"layout: the edges run in a circle through {sorted(set(level) - set(ready))[:5]}"
         )
-    for v in sources:
-        level[v] = min((level[w] for w in after[v]), default=1) - 1
+    for v in reversed(ready):
+        if after[v] and len(before[v]) <= len(after[v]):
+            level[v] = min(level[w] for w in after[v]) - 1
     return level
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from minigrad.viz.known import clean
 
 TITLE_PX, SMALL_PX, ROW_PX = 13, 11, 15
-LABEL_LIMIT, TIP_LIMIT = 30, 200
+LABEL_LIMIT, VALUE_LIMIT, TIP_LIMIT = 30, 44, 200
 
 
 def shape_text(shape: list[int]) -> str:
@@ -54,7 +54,7 @@ def measured(node: dict) -> list[str]:
 def lines(node: dict, made_at: bool = False) -> list[str]:
     """The rows of a box, the first one its title.  A number without axes needs no `()`."""
     rows = [title(node), contents(node), form(node).removeprefix("()").strip()]
-    rows += [clean(row, LABEL_LIMIT) for row in measured(node)]
+    rows += [clean(row, VALUE_LIMIT) for row in measured(node)]
     rows.append(node["made_at"] or "" if made_at else "")
     return [row for row in rows if row]
 

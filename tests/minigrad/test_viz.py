@@ -14,6 +14,7 @@ from minigrad.tensor import Node, Tensor, changed
 from minigrad.viz import draw
 from minigrad.viz.describe import data
 from minigrad.viz.graph import svg, text
+from minigrad.viz.known import label_of
 from tests.minigrad.viz_graphs import (
     ENGINES,
     GRAPHS,
@@ -66,7 +67,7 @@ def test_data_holds_every_node_and_every_edge_once(make):
     def form(item):
         return (
             list(item.shape) if isinstance(item.shape, tuple) else None,
-            item.op.label if isinstance(item, Node) else None,
+            label_of(item.op) if isinstance(item, Node) else None,
         )
 
     by_id = {n["id"]: (n["shape"], n.get("op")) for n in told["nodes"]}
@@ -199,6 +200,7 @@ def test_a_saved_value_that_was_written_since_is_not_shown():
         ([1.23456], "= [1.23]"),
         ([0.0] * 9, "all 0"),
         ([1.0, 2.0, 3.0] * 3, "mean 2 ± 0.816"),
+        ([1.0, -1.0] * 4 + [1e-6], "mean 0 ± 0.943"),
         ([float("nan"), float("inf")] + [1.0] * 6, "all 1, 1 nan, 1 inf"),
         ([], "= []"),
         ([float("nan")] * 5, "5 nan"),

@@ -166,6 +166,8 @@ assert set(shown) == {"text/plain", "image/svg+xml"}, shown.keys()
 assert shown["text/plain"] == "tensor(12., grad_fn=<SumBackward>)"
 picture = shown["image/svg+xml"]
 assert picture.startswith("<svg") and ">w<" in picture and ">y = sum<" in picture
+assert ">tensor(12.," in picture                                   # the picture hides the text
+assert show("mg.ones(99, 3) * w[0]")["image/svg+xml"].count(">…<") == 1
 assert set(show("w")) == set(show("mg.ones(2)")) == {"text/plain"}
 assert "image/svg+xml" in show("(w * 2)[0]")                       # a View
 assert set(show("mg.nn.Parameter(mg.ones(2))")) == {"text/plain"}
