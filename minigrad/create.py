@@ -39,6 +39,9 @@ class Generator:
         self.seed, self.offset = int(seed) & (2**63 - 1), 0
         return self
 
+    def __repr__(self) -> str:
+        return f"Generator(seed={self.seed}, offset={self.offset})"
+
     def initial_seed(self) -> int:
         return self.seed
 

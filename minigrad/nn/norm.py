@@ -10,6 +10,14 @@ from minigrad.nn.parameter import Parameter
 from minigrad.tensor import Tensor
 
 
+def _unit(weight: Parameter | None, bias: Parameter | None) -> None:
+    """Weight 1 and bias 0, as far as they are there."""
+    if weight is not None:
+        init.ones_(weight)
+    if bias is not None:
+        init.zeros_(bias)
+
+
 class BatchNorm(Module):
     """Each channel (axis 1) to mean 0 and variance 1, then weight and bias.
 
@@ -19,12 +27,12 @@ class BatchNorm(Module):
     axes: tuple[int, ...] = ()                      # how many axes the input may have
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, device="cpu", dtype=None) -> None:
+                 track_running_stats: bool = True, device="cpu", dtype=None, bias: bool = True) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         how = {"device": device, "dtype": dtype}
         self.weight = Parameter(empty(num_features, **how)) if affine else None
-        self.bias = Parameter(empty(num_features, **how)) if affine else None
+        self.bias = Parameter(empty(num_features, **how)) if affine and bias else None
         self.register_buffer("running_mean", zeros(num_features, **how) if track_running_stats else None)
         self.register_buffer("running_var", zeros(num_features, **how) if track_running_stats else None)
         self.register_buffer("num_batches_tracked", tensor(0, dtype=int64, device=device) if track_running_stats else None)
@@ -40,9 +48,7 @@ class BatchNorm(Module):
     def reset_parameters(self) -> None:
         """Weight 1, bias 0, and no batch seen."""
         self.reset_running_stats()
-        if self.affine:
-            init.ones_(self.weight)
-            init.zeros_(self.bias)
+        _unit(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim not in self.axes or x.shape[1] != self.num_features:
@@ -60,7 +66,7 @@ class BatchNorm(Module):
 
     def extra_repr(self) -> str:
         return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-                f"track_running_stats={self.track_running_stats}")
+                f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
 
 
 class BatchNorm1d(BatchNorm):
@@ -88,13 +94,10 @@ class LayerNorm(Module):
 
     def reset_parameters(self) -> None:
         """Weight 1, bias 0."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        _unit(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"

@@ -8,6 +8,7 @@ derived, and a rule cannot read what was not saved.  Scalars and index arrays ar
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -135,7 +136,7 @@ class Op:
     @property
     def label(self) -> str:
         """The short name for pictures and messages."""
-        return self.functional or self.method or type(self).__name__.lower()
+        return self.functional or self.method or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 @lru_cache(8192, typed=True)

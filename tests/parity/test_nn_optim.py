@@ -126,6 +126,6 @@ def test_functions_and_their_gradients(name, args):
 def test_initial_values_have_pytorchs_ranges():
     for make in (lambda p: p.nn.Linear(50, 40), lambda p: p.nn.Conv2d(4, 30, 3)):
         for a, b in zip(make(mg).parameters(), make(torch).parameters()):
-            ours, theirs = np.abs(a.detach()), np.abs(b.detach().numpy())
+            ours, theirs = np.abs(a.detach().numpy()), np.abs(b.detach().numpy())
             assert ours.max() == pytest.approx(theirs.max(), rel=0.1)
             assert ours.mean() == pytest.approx(theirs.mean(), rel=0.3)
