@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from minigrad.autograd import run_hooks
 from minigrad.errors import GraphError, ShapeError
 from minigrad.ops.plan import Plan, unbroadcast
 from minigrad.ops.traced import traced
@@ -284,4 +283,4 @@ def _output_node(k: int, hub: Node, y: Tensor) -> Node:
     return n
 
 
-__all__ = ["Function", "FunctionContext", "run_hooks"]
+__all__ = ["Function", "FunctionContext"]

@@ -1,22 +1,29 @@
-"""The self-checks of the notebooks, in the order in which they are met.  How a check speaks: `lesson.py`."""
+"""The self-checks of the notebooks, in the order in which they are met.
+
+How a check speaks stands in `lesson.py`.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-from lesson import Off, ask, check, close, expect
+from lesson import ask, check, close, expect
 
 import minigrad as mg
 from minigrad.viz.describe import data
 
 
-# ---- 00 tour --------------------------------------------------------------------------------------------------------
+# ---- 00 tour ------------------------------------------------------------------------------------
 @check
 def check_conv(parameters: Callable) -> str:
     """parameters(i, o, k) of a convolution without bias."""
     for i, o, k in ((1, 16, 3), (16, 32, 3), (3, 8, 5)):
         got, want = ask(parameters, i, o, k), mg.nn.Conv2d(i, o, k, bias=False).weight.numel()
-        expect(got == want, f"from {i} to {o} channels with {k} × {k} windows: you say {got}, off by {abs(got - want)}")
+        expect(
+            got == want,
+            f"from {i} to {o} channels, {k} × {k} windows: {got} is off by {abs(got - want)}",
+        )
     return "each output channel has a window of its own on each input channel"
 
 
@@ -24,7 +31,10 @@ def check_conv(parameters: Callable) -> str:
 def check_cross_entropy(loss: float) -> str:
     """The loss where the right answer always gets one half."""
     want = -float(np.log(0.5))
-    expect(np.isclose(loss, want, rtol=0.02), f"{loss} is off by {abs(loss - want):.2g}. The formula stands in section 2")
+    expect(
+        np.isclose(loss, want, rtol=0.02),
+        f"{loss} is off by {abs(loss - want):.2g}. The formula stands in section 2",
+    )
     return "a loss can be read back: exp(-loss) is the probability that the truth was given"
 
 
@@ -32,22 +42,31 @@ def check_cross_entropy(loss: float) -> str:
 def check_bytes(guess: int) -> str:
     """Bytes kept for a batch of 256, asked of the engine on meta."""
     from minigrad.tour import saved_bytes
+
     net, images = mg.nn.models.DigitsCNN().to("meta"), mg.zeros(256, 1, 8, 8, device="meta")
-    kept = saved_bytes(mg.nn.functional.cross_entropy(net(images), mg.zeros(256, dtype=mg.int64, device="meta")))
-    expect(abs(guess / kept - 1) < 0.05, f"{guess:,} is {abs(guess / kept - 1):.0%} off. How does each saved array depend on the batch?")
+    kept = saved_bytes(
+        mg.nn.functional.cross_entropy(net(images), mg.zeros(256, dtype=mg.int64, device="meta"))
+    )
+    expect(
+        abs(guess / kept - 1) < 0.05,
+        f"{guess:,} is {abs(guess / kept - 1):.0%} off. How does what is saved grow with the batch?",
+    )
     return f"{kept:,} bytes: nearly everything that is kept has the batch as its first axis"
 
 
-# ---- 01 tensors ---------------------------------------------------------------------------------------------------
+# ---- 01 tensors ---------------------------------------------------------------------------------
 @check
 def check_offset(cell: Callable) -> str:
     """cell(index, strides, start) for real arrays, where NumPy knows."""
-    x = np.arange(24).reshape(2, 3, 4)                            # the number in a cell is the number of the cell
+    x = np.arange(24).reshape(2, 3, 4)  # the number in a cell is the number of the cell
     for view in (x, x.transpose(2, 0, 1), x[:, 1:, ::3], x[1, 2], x[:, ::-1]):
         strides, start = tuple(s // x.itemsize for s in view.strides), int(view[(0,) * view.ndim])
         for index in np.ndindex(view.shape):
             got = ask(cell, index, strides, start)
-            expect(got == view[index], f"index {index}, strides {strides}, start {start}: you say cell {got}, it is another one")
+            expect(
+                got == view[index],
+                f"index {index}, strides {strides}, start {start}: it is not in cell {got}",
+            )
     return "five readings of one memory, one of them backwards, all found"
 
 
@@ -57,11 +76,25 @@ def check_broadcast(broadcast: Callable) -> str:
     rng = np.random.default_rng(0)
     for _ in range(200):
         shape = rng.integers(0, 4, rng.integers(0, 5))
-        a, b = (tuple(int(n) for n in np.where(rng.random(len(shape)) < 0.3, 1, shape))[rng.integers(0, len(shape) + 1):] for _ in "ab")
+        a, b = (
+            tuple(int(n) for n in np.where(rng.random(len(shape)) < 0.3, 1, shape))[
+                rng.integers(0, len(shape) + 1) :
+            ]
+            for _ in "ab"
+        )
         got, want = ask(broadcast, a, b), np.broadcast_shapes(a, b)
-        expect(isinstance(got, tuple | list), f"shapes {a} and {b}: you return a {type(got).__name__}, expected a tuple")
-        expect(len(got) == len(want), f"shapes {a} and {b}: you return {len(got)} axes, expected {len(want)}")
-        expect(tuple(got) == want, f"shapes {a} and {b}: {got} has a wrong size on axis {next(k for k, n in enumerate(want) if n != got[k])}")
+        expect(
+            isinstance(got, tuple | list),
+            f"shapes {a} and {b}: you return a {type(got).__name__}, expected a tuple",
+        )
+        expect(
+            len(got) == len(want),
+            f"shapes {a} and {b}: you return {len(got)} axes, expected {len(want)}",
+        )
+        expect(
+            tuple(got) == want,
+            f"shapes {a} and {b}: {got} is wrong on axis {[g == w for g, w in zip(got, want)].index(False)}",
+        )
     return "200 pairs of shapes, with axes of size 0 and 1 among them"
 
 
@@ -71,13 +104,22 @@ def check_power(power: Callable) -> str:
     for n in (1, 2, 3, 8, 13, 100):
         x = mg.tensor(1.01, dtype=mg.float64, requires_grad=True)
         y = ask(power, x, n)
-        expect(isinstance(y, mg.Tensor) and y.requires_grad, f"power(x, {n}) is no tensor with a history")
+        expect(
+            isinstance(y, mg.Tensor) and y.requires_grad,
+            f"power(x, {n}) is no tensor with a history",
+        )
         close(y, np.array(1.01**n), f"power(1.01, {n})")
         graph = data(y, params={})
         kinds = {node.get("op") for node in graph["nodes"]} - {None, "mul"}
-        expect(not kinds, f"the graph of power(x, {n}) holds {', '.join(sorted(kinds))}; use x * y only")
+        expect(
+            not kinds,
+            f"the graph of power(x, {n}) holds {', '.join(sorted(kinds))}; use x * y only",
+        )
         most = n.bit_length() + n.bit_count() - 2
-        expect(graph["operations"] <= most, f"power(x, {n}) left {graph['operations']} multiplications behind; {most} are enough")
+        expect(
+            graph["operations"] <= most,
+            f"power(x, {n}) left {graph['operations']} multiplications behind; {most} are enough",
+        )
         if n > 1:
             y.backward()
             close(x.grad, np.array(n * 1.01 ** (n - 1)), f"the gradient of power(x, {n})")
@@ -88,8 +130,11 @@ def check_power(power: Callable) -> str:
 def check_keeps(answers: dict) -> str:
     """Which operations keep a full-size array, asked of the engine itself."""
     wrong = [what for what, says in answers.items() if bool(says) is not _keeps(what)]
-    expect(not wrong, f"{len(answers) - len(wrong)} of {len(answers)} are right. Write down the derivative of each: "
-                      "which of a, b, y stand in it?")
+    expect(
+        not wrong,
+        f"{len(answers) - len(wrong)} of {len(answers)} are right. "
+        "Write down the derivative of each: which of a, b, y stand in it?",
+    )
     return "what a rule names is what a node keeps"
 
 
@@ -98,14 +143,17 @@ def _keeps(what: str) -> bool:
     return any(getattr(v, "shape", ()) == (1000,) for v in eval(what, {"a": a, "b": b}).node.saved)
 
 
-# ---- 02 autodiff ----------------------------------------------------------------------------------------------------
+# ---- 02 autodiff --------------------------------------------------------------------------------
 @check
 def check_order(answers: dict) -> str:
-    """Which orders of y = u · v, u = 3h, v = h + 1, h = a · b let backward use each gradient only when it is whole."""
+    """Which orders of y = u · v, u = 3h, v = h + 1, h = a · b go on from whole gradients only."""
     readers = {"a": "h", "b": "h", "h": "uv", "u": "y", "v": "y", "y": ""}
     fits = lambda order: all(order.index(r) < order.index(v) for v in readers for r in readers[v])
     judged = [bool(says) is fits(order.split()) for order, says in answers.items()]
-    expect(all(judged), f"{sum(judged)} of {len(judged)} are judged right. An order fits if each value comes after everything that reads it")
+    expect(
+        all(judged),
+        f"{sum(judged)} of {len(judged)} are judged right. A value comes after all that read it",
+    )
     return "readers first; among values that do not read each other the order is free"
 
 
@@ -114,7 +162,11 @@ def check_engine(value: type, backward: Callable) -> str:
     """The reader's engine against minigrad: random graphs, upstream gradients other than 1."""
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        leaves, upstream, steps = rng.normal(size=3), float(rng.normal()), rng.integers(0, 99, (rng.integers(3, 15), 3))
+        leaves, upstream, steps = (
+            rng.normal(size=3),
+            float(rng.normal()),
+            rng.integers(0, 99, (rng.integers(3, 15), 3)),
+        )
         own = [value(float(v)) for v in leaves]
         ours = [mg.tensor(v, dtype=mg.float64, requires_grad=True) for v in leaves.tolist()]
         y, z = _program(own, steps), _program(ours, steps)
@@ -122,16 +174,25 @@ def check_engine(value: type, backward: Callable) -> str:
         backward(y, upstream)
         z.backward(mg.tensor(upstream, dtype=mg.float64))
         for k, (a, b) in enumerate(zip(own, ours)):
-            close(a.grad, np.array(0.0 if b.grad is None else b.grad.item()), f"graph {seed}: the gradient of leaf {k}")
+            close(
+                a.grad,
+                np.array(0.0 if b.grad is None else b.grad.item()),
+                f"graph {seed}: the gradient of leaf {k}",
+            )
     return "200 random graphs, each value and each gradient as minigrad says"
 
 
 def _program(values: list, steps: np.ndarray):
     """A random computation that both engines understand: each step reads two earlier values."""
+    kinds = (
+        lambda a, b: a + b,
+        lambda a, b: a - b,
+        lambda a, b: a * b,
+        lambda a, b: (a * 2 + 0.5).tanh(),
+    )
     values = list(values)
     for kind, i, j in steps:
-        a, b = values[i % len(values)], values[j % len(values)]
-        values.append([lambda: a + b, lambda: a - b, lambda: a * b, lambda: (a * 2 + 0.5).tanh()][kind % 4]())  # noqa: B023
+        values.append(kinds[kind % 4](values[i % len(values)], values[j % len(values)]))
     return values[-1]
 
 
@@ -143,11 +204,19 @@ def check_divide(divide: Callable) -> str:
         y = ask(divide, value(a), value(b))
         expect(isinstance(y, value), f"divide returns a {type(y).__name__}, expected a Value")
         close(y.value, np.array(a / b), f"divide({a}, {b})")
-        expect(len(y.parents) == 2 and y.rule, f"divide({a}, {b}): expected two parents and a rule, got {len(y.parents)} parents")
+        expect(
+            len(y.parents) == 2 and y.rule,
+            f"divide({a}, {b}): expected two parents and a rule, got {len(y.parents)} parents",
+        )
         found = y.rule(g)
-        expect(len(found) == 2, f"the rule returns {len(found)} gradients, expected one for each of the 2 parents")
+        expect(
+            len(found) == 2,
+            f"the rule returns {len(found)} gradients, expected one for each of the 2 parents",
+        )
         close(found[0], np.array(g / b), f"divide({a}, {b}), upstream {g}: the gradient of a")
-        close(found[1], np.array(-g * a / b**2), f"divide({a}, {b}), upstream {g}: the gradient of b")
+        close(
+            found[1], np.array(-g * a / b**2), f"divide({a}, {b}), upstream {g}: the gradient of b"
+        )
     return "value and both gradients, also for an upstream gradient other than 1"
 
 
@@ -157,7 +226,10 @@ def check_matmul_vjp(vjp: Callable) -> str:
     for n, k, m in ((2, 3, 4), (1, 5, 1), (4, 4, 4)):
         a, b, g = (mg.randn(*s, generator=_stream(n * k + m)) for s in ((n, k), (k, m), (n, m)))
         found = ask(vjp, g, a, b)
-        expect(isinstance(found, tuple | list) and len(found) == 2, f"return two gradients, got {type(found).__name__}")
+        expect(
+            isinstance(found, tuple | list) and len(found) == 2,
+            f"return two gradients, got {type(found).__name__}",
+        )
         for name, d, want in zip("ab", found, (g.array @ b.array.T, a.array.T @ g.array)):
             close(d, want, f"a {(n, k)} @ b {(k, m)}: the gradient of {name}")
     return "no Jacobian was built: two matrix products are enough"
@@ -169,7 +241,11 @@ def check_softmax_vjp(vjp: Callable) -> str:
     for shape in ((3,), (2, 5)):
         x, g = (mg.randn(*shape, generator=_stream(k)) for k in (1, 2))
         y = x.softmax(-1)
-        close(ask(vjp, g, y), y.array * (g.array - (g.array * y.array).sum(-1, keepdims=True)), f"softmax of shape {shape}: the gradient")
+        close(
+            ask(vjp, g, y),
+            y.array * (g.array - (g.array * y.array).sum(-1, keepdims=True)),
+            f"softmax of shape {shape}: the gradient",
+        )
     return "and the gradient over each row adds up to 0, since probabilities always add up to 1"
 
 

@@ -1,8 +1,9 @@
-"""Runs notebooks again and saves them with their outputs: `python run.py -m notebooks.execute [01 …]`, all by default.
+"""Runs notebooks again and saves them with their outputs: `run.py -m notebooks.execute [01 …]`.
 
-What differs from run to run or from machine to machine is taken out, so a notebook changes only where its text or its
-results did.  Cells are named by what they hold.
+Without a name, all of them.  What differs from run to run or from machine to machine is taken out,
+so a notebook changes only where its text or its results did.  Cells are named by what they hold.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -12,17 +13,27 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1")
-METADATA = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-            "language_info": {"name": "python"}}
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+)
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
 
 
 def chosen(names: list[str]) -> list[Path]:
     """The notebooks whose file names begin with one of these."""
     found = sorted(HERE.glob("*.ipynb"))
-    wanted = [path for path in found if not names or any(path.name.startswith(Path(n).stem) for n in names)]
+    wanted = [
+        path
+        for path in found
+        if not names or any(path.name.startswith(Path(n).stem) for n in names)
+    ]
     if not wanted:
-        sys.exit(f"execute: no notebook begins with {' '.join(names)}; there are {', '.join(p.stem for p in found)}")
+        sys.exit(
+            f"execute: no notebook begins with {names}; there are {[path.stem for path in found]}"
+        )
     return wanted
 
 
@@ -33,8 +44,13 @@ def execute(path: Path) -> float:
 
     notebook = nbformat.read(path, as_version=4)
     began = time.monotonic()
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(HERE)}},
-                   coalesce_streams=True).execute()
+    NotebookClient(
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(HERE)}},
+        coalesce_streams=True,
+    ).execute()
     tidy(notebook)
     partial = path.with_suffix(".part")
     nbformat.write(notebook, partial)

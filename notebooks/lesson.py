@@ -1,8 +1,10 @@
-"""What every notebook needs beside the library: `compare` for predictions, `breaks` for things that go wrong, the checks.
+"""What every notebook needs beside the library: predictions, things that go wrong, checks.
 
-A check takes the reader's answer, says `right`, or what is off with shapes and numbers, and never the answer itself.
-An answer still left out (None) is no error: a page runs top to bottom before anybody has done an exercise.
+A check takes the reader's answer and says `right`, or what is off, with shapes and numbers, and
+never the answer itself.  An answer still left out (None) is no error: a page runs top to bottom
+before anybody has done an exercise.
 """
+
 from __future__ import annotations
 
 import math
@@ -18,7 +20,7 @@ import minigrad as mg
 WIDE = 96
 
 
-# ---- predict, then run ------------------------------------------------------------------------------------------
+# ---- predict, then run --------------------------------------------------------------------------
 def compare(what: str, guess: object, truth: object) -> None:
     """One line: what was asked, the reader's guess, and what is so."""
     if guess is None:
@@ -26,14 +28,18 @@ def compare(what: str, guess: object, truth: object) -> None:
     elif same(guess, truth):
         verdict = f"you said {guess}: yes"
     else:
-        number = isinstance(guess, int | float) and isinstance(truth, int | float) and not isinstance(truth, bool)
+        number = (
+            isinstance(guess, int | float)
+            and isinstance(truth, int | float)
+            and not isinstance(truth, bool)
+        )
         off = f", off by {abs(guess - truth):.3g}" if number else ""
         verdict = f"you said {guess}: not quite{off}"
     print(f"{what:<34} {shown(truth):<22} {verdict}")
 
 
 def same(a: object, b: object) -> bool:
-    """Equal, numbers to three digits, a list as good as a tuple; names of dtypes as good as dtypes."""
+    """Equal: numbers to half a percent, a list as a tuple, the name of a dtype as the dtype."""
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, bool) or isinstance(b, bool) or not isinstance(b, int | float):
@@ -45,10 +51,16 @@ def same(a: object, b: object) -> bool:
 
 
 def shown(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    return (
+        f"{value:.3g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if type(value) is int
+        else str(value)
+    )
 
 
-# ---- break it ---------------------------------------------------------------------------------------------------
+# ---- break it -----------------------------------------------------------------------------------
 @contextmanager
 def breaks() -> Iterator[None]:
     """Run something that ought to fail, and print its message in place of a long traceback."""
@@ -56,12 +68,16 @@ def breaks() -> Iterator[None]:
         yield
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        print("\n".join(textwrap.fill(line, WIDE, subsequent_indent="    ") for line in text.splitlines()))
+        print(
+            "\n".join(
+                textwrap.fill(line, WIDE, subsequent_indent="    ") for line in text.splitlines()
+            )
+        )
     else:
         print("nothing broke")
 
 
-# ---- checks -----------------------------------------------------------------------------------------------------
+# ---- checks -------------------------------------------------------------------------------------
 class Off(Exception):
     """An answer that is not right; the message says what is off."""
 
@@ -72,6 +88,7 @@ class Unanswered(Exception):
 
 def check(test: Callable[..., str]) -> Callable[..., None]:
     """A check made of `test(answer)`, which returns what a right answer shows, or raises Off."""
+
     @wraps(test)
     def checked(*answers: object) -> None:
         try:
@@ -84,6 +101,7 @@ def check(test: Callable[..., str]) -> Callable[..., None]:
             print(f"not yet: {off}")
         except Exception as error:
             print(f"not yet: your code stopped with {type(error).__name__}: {error}")
+
     return checked
 
 
@@ -101,12 +119,19 @@ def expect(holds: object, message: str) -> None:
 
 
 def close(value: object, want: np.ndarray, what: str) -> None:
-    """Off unless `value` has the shape of `want` and is near it; says where they differ most, and by how much."""
-    expect(isinstance(value, mg.Tensor | np.ndarray | float | int),
-           f"{what} is a {type(value).__name__}, expected a tensor")
-    found, want = np.asarray(value.detach().numpy() if isinstance(value, mg.Tensor) else value), np.asarray(want)
+    """Off unless `value` has the shape of `want` and is near it; says where it differs most."""
+    expect(
+        isinstance(value, mg.Tensor | np.ndarray | float | int),
+        f"{what} is a {type(value).__name__}, expected a tensor",
+    )
+    found, want = (
+        np.asarray(value.detach().numpy() if isinstance(value, mg.Tensor) else value),
+        np.asarray(want),
+    )
     expect(found.shape == want.shape, f"{what} has shape {found.shape}, expected {want.shape}")
     gap = np.abs(found - want)
     at = tuple(map(int, np.unravel_index(gap.argmax(), gap.shape)))
-    expect(np.allclose(found, want, rtol=1e-4, atol=1e-5),
-           f"{what} is off by {gap.max():.3g}{f' at {at}' if at else ''}")
+    expect(
+        np.allclose(found, want, rtol=1e-4, atol=1e-5),
+        f"{what} is off by {gap.max():.3g}{f' at {at}' if at else ''}",
+    )

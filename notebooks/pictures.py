@@ -1,4 +1,8 @@
-"""Pictures that only a lesson needs: `memory(x)`, the cells in which a tensor lies, and `graph(y)` of the reader's own engine."""
+"""Pictures that only a lesson needs.
+
+`memory(x)` shows the cells in which a tensor lies, `graph(y)` a graph of the reader's own engine.
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,7 +22,7 @@ WIDE, HIGH = 40, 30
 
 @dataclass(frozen=True)
 class Memory:
-    """A buffer and one reading of it.  `cells[index]` is the number of the cell that an index finds."""
+    """A buffer and one reading of it: `cells[index]` is the cell that an index finds."""
 
     name: str
     values: list[str]
@@ -36,10 +40,13 @@ class Memory:
         """Cell numbers, a row of the tensor in each list."""
         wide = self.shape[-1] if self.shape else 1
         flat = list(self.cells.values())
-        return [flat[k:k + wide] for k in range(0, len(flat), wide)]
+        return [flat[k : k + wide] for k in range(0, len(flat), wide)]
 
     def __repr__(self) -> str:
-        body = ["  ".join(f"{cell:>2}:{self.values[cell]:<3}" for cell in row).rstrip() for row in self.rows]
+        body = [
+            "  ".join(f"{cell:>2}:{self.values[cell]:<3}" for cell in row).rstrip()
+            for row in self.rows
+        ]
         return "\n".join([self.title, *body])
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
@@ -54,12 +61,17 @@ class Memory:
         top = 32 + HIGH + 26
         parts.append(_text(8, top + 20, "reading", 12, QUIET))
         for i, row in enumerate(self.rows):
-            parts += [_cell(70 + WIDE * j, top + i * (HIGH + 14), self.values[c], f"cell {c}", SEEN) for j, c in enumerate(row)]
+            parts += [
+                _cell(70 + WIDE * j, top + i * (HIGH + 14), self.values[c], f"cell {c}", SEEN)
+                for j, c in enumerate(row)
+            ]
         width = max(70 + WIDE * max(len(self.values), len(self.rows[0])), 7 * len(self.title)) + 10
         height = top + len(self.rows) * (HIGH + 14) + 8
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-                f'style="max-width:100%;height:auto" role="img" aria-label="{escape(self.title)}" font-family="{FONT}">'
-                f'{"".join(parts)}</svg>')
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'style="max-width:100%;height:auto" role="img" aria-label="{escape(self.title)}" font-family="{FONT}">'
+            f"{''.join(parts)}</svg>"
+        )
 
 
 def memory(x: mg.Tensor, name: str = "x") -> Memory:
@@ -79,17 +91,23 @@ def memory(x: mg.Tensor, name: str = "x") -> Memory:
 
 def _cell(x: int, y: int, value: str, note: str, fill: str) -> str:
     middle = x + WIDE / 2
-    return (f'<rect x="{x}" y="{y}" width="{WIDE - 2}" height="{HIGH}" rx="3" fill="{fill}" stroke="{EDGE}"/>'
-            + _text(middle - 1, y + 20, value, 13, INK, "middle") + _text(middle - 1, y + HIGH + 11, note, 9, QUIET, "middle"))
+    return (
+        f'<rect x="{x}" y="{y}" width="{WIDE - 2}" height="{HIGH}" rx="3" fill="{fill}" stroke="{EDGE}"/>'
+        + _text(middle - 1, y + 20, value, 13, INK, "middle")
+        + _text(middle - 1, y + HIGH + 11, note, 9, QUIET, "middle")
+    )
 
 
 def _text(x: float, y: float, text: str, px: int, ink: str, anchor: str = "start") -> str:
     return f'<text x="{x:g}" y="{y:g}" font-size="{px}" text-anchor="{anchor}" fill="{ink}">{escape(text)}</text>'
 
 
-# ---- a graph of the reader's own engine ---------------------------------------------------------------------------
+# ---- a graph of the reader's own engine ---------------------------------------------------------
 def graph(y, names: dict[str, object], grads: dict | None = None, at: object = None) -> Picture:
-    """The graph behind a `Value` of notebook 02, newest last.  `grads`: what has arrived so far; `at`: where backward is."""
+    """The graph behind a `Value` of notebook 02.
+
+    `grads`: the gradients known so far; `at`: the value whose turn it is in backward.
+    """
     found, known = [y], {id(v): name for name, v in names.items()}
     for v in found:
         found += [p for p in v.parents if p not in found]
@@ -97,12 +115,36 @@ def graph(y, names: dict[str, object], grads: dict | None = None, at: object = N
     number = {v: k for k, v in enumerate(ordered, 1)}
     nodes = []
     for v, k in number.items():
-        kind = "output" if v is at else "op" if v.parents else "leaf"
-        nodes.append({"id": k, "kind": kind, "label": v.op, "name": known.get(id(v)), "scope": [], "operations": bool(v.parents),
-                      "leaves": not v.parents, "inputs": [number[p] for p in v.parents], "made_at": None, "shape": [],
-                      "dtype": "float32", "value": f"{v.value:.3g}"})
+        kind = (
+            "output" if v is at else "op" if v.parents else "leaf" if v.op == "leaf" else "constant"
+        )
+        nodes.append(
+            {
+                "id": k,
+                "kind": kind,
+                "label": v.op,
+                "name": known.get(id(v)),
+                "scope": [],
+                "operations": bool(v.parents),
+                "leaves": not v.parents,
+                "inputs": [number[p] for p in v.parents],
+                "made_at": None,
+                "shape": [],
+                "dtype": "float32",
+                "value": f"{v.value:.3g}",
+            }
+        )
         if grads and v in grads:
             nodes[-1]["gradient"] = f"{grads[v]:.3g}"
     edges = [[number[p], k] for v, k in number.items() for p in v.parents]
     count = sum(n["operations"] for n in nodes)
-    return Picture({"nodes": nodes, "edges": edges, "operations": count, "leaves": len(nodes) - count, "notes": []}, "LR", "layered")
+    data = {
+        "nodes": nodes,
+        "edges": edges,
+        "operations": count,
+        "leaves": len(nodes) - count,
+        "notes": [],
+    }
+    picture = Picture(data, "LR", "layered")
+    picture.svg = picture.svg.replace(">output<", ">its turn<")
+    return picture

@@ -18,12 +18,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("minigrad", "simulator", "exercises")
 OURS = (*PACKAGES, "notebooks", "tests", "benchmarks", "requirements", "run.py")
-FILE_LINES, FUNCTION_LINES = 400, 60  # columns (100) are ruff's to count, in notebooks too
+FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in notebooks too
 
 # minigrad, in reading order. `trace` imports nothing of the project, so anybody may import it.
 LAYERS = (
     *("errors", "dtype", "aval", "sim_allow", "sim", "device", "algebra", "kernels", "tensor"),
-    *("ops", "autograd", "function", "copying", "values", "methods", "create", "check"),
+    *("ops", "sweep", "autograd", "function", "copying", "values", "methods", "create", "check"),
     *("nn", "optim", "data", "save", "graph", "amp", "quant", "prune", "distill", "memory"),
     *("viz", "utils", "tour"),
 )
@@ -137,7 +137,7 @@ def test_packages_and_owners(path):
         here, top = f"{name(path)}:{line}", dotted.split(".")[0]
         if top in PACKAGES[own + 1 :]:
             problems.append(f"{here}: {PACKAGES[own]} imports {top}, which comes later")
-        if top in PACKAGES and "viz" in dotted.split(".") and "/viz/" not in place:
+        if top in PACKAGES and "viz" in dotted.split(".") and not re.search("/viz/|/tour.py", place):
             problems.append(f"{here}: nobody imports viz: it is reached by name when shown")
         if top in PACKAGES[:own] and re.search(r"\._[^_]", dotted):
             problems.append(f"{here}: {dotted} is private to {top}")

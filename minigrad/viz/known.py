@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigrad.autograd import Hooked
+from minigrad.sweep import Hooked
 from minigrad.aval import Aval
 from minigrad.ops.op import Op
 from minigrad.ops.plan import chosen
