@@ -113,7 +113,8 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     roots, ys = _roots(tensors, grad_tensors, "backward")
     retain, on_tensors = create_graph if retain_graph is None else retain_graph, _on_tensors(ys, create_graph)
     targets = None if inputs is None else frozenset(_edges_of(inputs, "backward"))
-    raw, work = (roots if on_tensors else {e: g.array for e, g in roots.items()}), []
+    raw = roots if on_tensors else {e: g.array for e, g in roots.items()}
+    work: list[Callable[[], None]] = []
     if on_tensors or defer or targets is not None:
         with changed(grad=create_graph):
             grads, work = sweep_fully(raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer))

@@ -26,7 +26,7 @@ class Aval:
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    strides: tuple[int, ...] = None
+    strides: tuple[int, ...] = None  # type: ignore[assignment]  # row-major
     offset: int = 0
 
     def __post_init__(self) -> None:
@@ -64,8 +64,8 @@ def like(shape: tuple[int, ...], dtype: np.dtype, *avals: Aval) -> Aval:
     small = tuple(min(n, 2) for n in shape)
     ins = [_small(a) for a in avals]
     flags = [["readonly"]] * len(ins) + [["writeonly", "allocate"]]
-    it = np.nditer([*ins, None], flags=["zerosize_ok", "reduce_ok"], op_flags=flags, order="K", itershape=small,
-                   op_dtypes=[None] * len(ins) + [dtype])
+    it = np.nditer([*ins, None], ["zerosize_ok", "reduce_ok"], flags, [None] * len(ins) + [dtype],  # type: ignore[call-overload]
+                   order="K", itershape=small)
     got = it.operands[-1].strides
     order = sorted(range(len(shape)), key=lambda i: (-got[i], i))
     strides, step = [0] * len(shape), dtype.itemsize

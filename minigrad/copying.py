@@ -21,7 +21,7 @@ def on_device(host: np.ndarray, where: str):
     return host if place.type == "cpu" else backend_of(place).put(place.index, host)
 
 
-def rebuilt(kind: type, values, where: str, requires_grad: bool, rest: dict) -> Tensor:
+def rebuilt(kind: type[Tensor], values, where: str, requires_grad: bool, rest: dict) -> Tensor:
     """The tensor that `reduce` took apart."""
     t = kind.__new__(kind)
     Tensor.__init__(t, values if isinstance(values, Aval) else on_device(values, where))

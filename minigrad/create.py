@@ -248,7 +248,7 @@ def arange(*bounds, dtype=None, device="cpu", requires_grad: bool = False) -> Te
     """end, or start, end, or start, end, step: `end` excluded; int64 unless a bound is a float."""
     if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | float | np.number | Tensor) for b in bounds):
         raise TypeError(f"arange: expected end, or start, end, or start, end, step, got {bounds}")
-    bounds = [b.item() if isinstance(b, Tensor) else b for b in bounds]
+    bounds = tuple(b.item() if isinstance(b, Tensor) else b for b in bounds)
     start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step == 0 or not all(map(math.isfinite, bounds)) or (end - start) * step < 0:
         raise ValueError(f"arange: from {start} to {end} in steps of {step} never ends")
@@ -299,7 +299,7 @@ def rand_like(x: Tensor, **how) -> Tensor:
 def randint(low: int, high: int | Shape, size: Shape | None = None, *, dtype=None, device="cpu", generator: Generator | None = None) -> Tensor:
     """Integers from low … high - 1; with two arguments from 0 … first - 1."""
     if size is None:
-        low, high, size = 0, low, high
+        return randint(0, low, high, dtype=dtype, device=device, generator=generator)
     if high <= low:
         raise ValueError(f"randint: no integer in {low} … {high - 1}")
     host = stream(generator).host().integers(low, high, sizes(size))

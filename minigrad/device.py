@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +37,10 @@ class Backend:
 
     xp: Callable[[], ModuleType]
     put: Callable[[int | None, np.ndarray], object]           # host array -> new device array
-    get: Callable[[object], np.ndarray]                       # device array -> host array
+    get: Callable[[Any], np.ndarray]                       # device array -> host array
     empty: Callable[[int | None, tuple, np.dtype], object]
-    storage: Callable[[object], object]                       # the owner of an array's memory, one object for all its views
-    name_of: Callable[[object], str | None]                   # "cuda:0" for an array of this kind, None for any other
+    storage: Callable[[Any], object]                       # the owner of an array's memory, one object for all its views
+    name_of: Callable[[Any], str | None]                   # "cuda:0" for an array of this kind, None for any other
     available: Callable[[], bool] = lambda: True
     indexed: bool = True
 

@@ -5,6 +5,9 @@ NumPy: an integer tensor never widens a float one, and a Python number never wid
 """
 from __future__ import annotations
 
+from functools import reduce
+from typing import Any
+
 import numpy as np
 
 from minigrad.errors import DTypeError
@@ -57,7 +60,7 @@ def set_default_dtype(dtype: np.dtype) -> None:
     Defaults.dtype = dtype
 
 
-def as_dtype(dtype: object) -> np.dtype:
+def as_dtype(dtype: Any) -> np.dtype:
     """The NumPy dtype meant by a dtype, its name, or Python's bool, int and float (which mean bool, int64 and the default)."""
     if dtype is float:
         return Defaults.dtype
@@ -107,14 +110,5 @@ def of_number(value: bool | int | float) -> np.dtype:
 
 def result_type(dims: list[np.dtype], zeros: list[np.dtype], numbers: list[np.dtype]) -> np.dtype:
     """PyTorch's rule of three: tensors with axes decide, 0-d tensors and then numbers only lift the category."""
-    result = None
-    for group in (dims, zeros, numbers):
-        kinds = list(group)
-        if not kinds:
-            continue
-        found = kinds[0]
-        for dtype in kinds[1:]:
-            found = promote(found, dtype)
-        if result is None or category(found) > category(result):
-            result = found
-    return result
+    groups = [reduce(promote, group) for group in (dims, zeros, numbers) if group]
+    return max(groups, key=lambda dtype: category(dtype) or 0)              # of equals the first

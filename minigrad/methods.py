@@ -283,5 +283,6 @@ for _name, _function in IN_PLACE.items():
     setattr(Tensor, _name, _in_place(_function, _name))
 for _name, _function in PROPERTIES.items():
     setattr(Tensor, _name, property(_function))
-Tensor.data = property(get_data, set_data)
-Tensor.requires_grad = property(lambda x: x.node is not None, requires_grad_)
+for _name, _property in {"data": property(get_data, set_data),
+                         "requires_grad": property(lambda x: x.node is not None, requires_grad_)}.items():
+    setattr(Tensor, _name, _property)

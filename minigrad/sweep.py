@@ -118,7 +118,12 @@ def _pull(n: Node, g, grads, useful, targets, defer, on_tensors: bool, work: lis
         old = grads[e]
         grads[e] = d if old is None else old + d
     if later:
-        work.append(lambda: [accumulate(e, d, on_tensors) for e, d in _gradients(n, g, values, later, on_tensors)])
+        work.append(lambda: _deposit_all(_gradients(n, g, values, later, on_tensors), on_tensors))
+
+
+def _deposit_all(pairs: Iterable[tuple], on_tensors: bool) -> None:
+    for e, d in pairs:
+        accumulate(e, d, on_tensors)
 
 
 def _gradients(n: Node, g, values: dict, pairs: list, on_tensors: bool):
@@ -214,7 +219,9 @@ class Hooked(Plan):
 
     def __init__(self, inner: Plan) -> None:
         self.op, self.mask, self.names, self.keep = inner.op, inner.mask, inner.names, inner.keep
-        self.hooks, self.inner, self.last = {}, inner, {}
+        self.hooks: dict[int, Callable] = {}
+        self.last: dict[str, Callable] = {}
+        self.inner = inner
 
     def hooked(self, g, on_tensors: bool):
         return run_hooks({**self.hooks, **self.last}, g, on_tensors)

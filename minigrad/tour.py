@@ -121,7 +121,9 @@ def wrong(net: mg.nn.Module, x: mg.Tensor, y: mg.Tensor) -> tuple[np.ndarray, li
 
 def saved_bytes(loss: mg.Tensor) -> int:
     """Bytes that the graph keeps for backward, parameters apart; shared memory counts once."""
-    parameters, found, nodes = set(), {}, {loss.node: None}
+    parameters: set = set()
+    found: dict = {}
+    nodes = {loss.node: None}
     for n in (todo := list(nodes)):
         parameters |= {_owner(e.array) for e in n.edges or () if isinstance(e, mg.Tensor)}
         todo += [e for e in n.edges or () if isinstance(e, mg.Node) and e not in nodes]

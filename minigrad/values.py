@@ -148,10 +148,8 @@ def _format(a: np.ndarray) -> tuple[Callable[[object], str], int]:
     seen = [v for v in values if v != 0 and math.isfinite(v)]
     sizes = [abs(v) for v in seen] or [1.0]
     low, high, whole = min(sizes), max(sizes), all(v == math.ceil(v) for v in seen)
-    if high / low > 1000 or high > 1e8 or (low < 1e-4 and not whole):
-        write = "{:.4e}".format
-    else:
-        write = _whole if whole else "{:.4f}".format
+    exponents = high / low > 1000 or high > 1e8 or (low < 1e-4 and not whole)
+    write: Callable[[float], str] = "{:.4e}".format if exponents else _whole if whole else "{:.4f}".format
     return write, max((len(write(v)) for v in seen), default=1)
 
 

@@ -8,6 +8,7 @@ The stub is the outline of `tensor.py` with that table written out.  `python run
 import ast
 import inspect
 import pathlib
+import re
 
 from minigrad import methods
 from minigrad.tensor import Tensor
@@ -16,12 +17,19 @@ FOLDER = pathlib.Path(methods.__file__).parent
 STUB = FOLDER / "tensor.pyi"
 HEAD = '''# Written by tests/stub_writer.py from tensor.py and methods.py: do not edit.
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from contextlib import ContextDecorator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from minigrad.aval import Aval
 from minigrad.device import Device
+
+_bool: TypeAlias = bool  # Tensor has methods of these names
+_int: TypeAlias = int
+_float: TypeAlias = float
 '''
 NUMBER = "Tensor | bool | int | float"
 FIXED = {"__float__": "float", "__int__": "int", "__index__": "int", "__len__": "int", "__bool__": "bool",
@@ -82,6 +90,11 @@ def method_lines() -> list[str]:
                     "    hooks: dict | None", "    family: Any", "    def __hash__(self) -> int: ..."]
 
 
+def untangled(line: str) -> str:
+    """A line of the class in which bool, int and float mean Python's types and not the methods of those names."""
+    return re.sub(r"(?<!def )(?<![.\w'\"])(bool|int|float)\b(?!\()", r"_\1", line)
+
+
 def stub() -> str:
     """The whole text."""
     tree = ast.parse((FOLDER / "tensor.py").read_text(encoding="utf-8"))
@@ -92,7 +105,9 @@ def stub() -> str:
         if found is None:
             continue
         text = ast.unparse(found).replace("\n        ...", " ...").replace(":\n    ...", ": ...")
-        blocks.append(text + ("\n" + "\n".join(method_lines()) if getattr(node, "name", "") == "Tensor" else ""))
+        if getattr(node, "name", "") == "Tensor":
+            text = "\n".join(map(untangled, [*text.splitlines(), *method_lines()]))
+        blocks.append(text)
     return "\n\n".join(blocks) + "\n"
 
 

@@ -37,7 +37,8 @@ class Numbered(Module):
 
     def __getitem__(self, key: int | slice) -> Any:
         if isinstance(key, slice):
-            return type(self)(*self._items()[key]) if isinstance(self, Sequential) else type(self)(self._items()[key])
+            kind: Any = type(self)
+            return kind(*self._items()[key]) if isinstance(self, Sequential) else kind(self._items()[key])
         return self._items()[key]
 
     def __setitem__(self, key: int, item: Any) -> None:

@@ -49,7 +49,7 @@ class Module:
     def _inside(self, now: Mode) -> Mode:
         """`now` with this module's name at the end of its scope; the last one is kept, as calls repeat."""
         outer, inner = self._inner
-        if outer is now:
+        if outer is now and inner is not None:
             return inner
         name = type(self).__name__ if self._name is None else self._name
         inner = replace(now, scope=(*now.scope, name))

@@ -181,7 +181,9 @@ def split_key(x: Tensor, key) -> tuple[tuple, tuple, tuple[Tensor, ...]]:
     if not any(isinstance(k, Tensor) for k in parts):
         return tuple(parts), (), ()
     parts = _without_ellipsis(x, _numbers_apart(parts))
-    basic, pattern, index = [], [], []
+    basic: list = []
+    pattern: list = []
+    index: list[Tensor] = []
     for k in parts:
         if isinstance(k, Tensor):
             found = places(x, k, sum(1 for b in basic if b is not None))

@@ -11,6 +11,7 @@ import inspect
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import dataclass_transform
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class NoOnnx:
     reason: str
 
 
+@dataclass_transform(frozen_default=True)
 def op(cls: type) -> type:
     """Class decorator: freeze it, read its rules, enter it in the catalogue."""
     cls.attributes = tuple(cls.__dict__.get("__annotations__", ()))

@@ -26,12 +26,14 @@ class Code:
     """`keep` and `pull` of one op class for one choice of inputs, compiled when first needed."""
 
     def __init__(self, op, mask: int, same: bool) -> None:
-        self.names, self.functions, self.waiting = saved_names(op, mask), None, []
-        self._key = op, mask, same
+        self.names = saved_names(op, mask)
+        self.functions: tuple = ()
+        self.op_mask_same = op, mask, same
+        self.waiting: list[Plan] = []
 
     def plan(self, op) -> Plan:
         """A plan of `op`; until the code is compiled its functions see to that first."""
-        mask = self._key[1]
+        mask = self.op_mask_same[1]
         if self.functions:
             return Plan(op, mask, self.names, *self.functions)
         plan = Plan(op, mask, self.names, lambda xs, ys: self.compiled()[0](xs, ys),
@@ -41,8 +43,8 @@ class Code:
 
     def compiled(self) -> tuple:
         """(keep, pull), put into every plan that waits for them."""
-        if self.functions is None:
-            op, mask, same = self._key
+        if not self.functions:
+            op, mask, same = self.op_mask_same
             source = _keep_source(op, self.names) + _pull_source(op, mask, self.names, same)
             title = f"<minigrad plan of {type(op).__name__}, inputs {mask:b}{' alike' if same else ''}>"
             scope = build(source, title, {"unbroadcast": unbroadcast})

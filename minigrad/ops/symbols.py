@@ -70,24 +70,19 @@ class Symbol:
 
 
 def _operator(sign: str, truth: bool = False):
-    def combined(a: Symbol, b: Symbol) -> Symbol:
-        if not isinstance(b, Symbol):
-            raise TypeError(f"a rule takes its numbers from the algebra, where they have a dtype: o.lit({b}), not {b!r}")
-        return Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
-    return combined
+    return lambda a, b: Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
 
 
-def _refused(b: Symbol, a):
-    return b + a                                                   # `2 * x`: the same refusal
+def _of_truths(sign: str):
+    return lambda a, b: Symbol(f"({a.text} {sign} {b.text})", a.o, True)
 
 
 for _name, _sign in dict(add="+", sub="-", mul="*", truediv="/").items():
     setattr(Symbol, f"__{_name}__", _operator(_sign))
-    setattr(Symbol, f"__r{_name}__", _refused)
 for _name, _sign in dict(gt=">", ge=">=", lt="<", le="<=", eq="==", ne="!=").items():
     setattr(Symbol, f"__{_name}__", _operator(_sign, truth=True))
-Symbol.__and__, Symbol.__or__ = (lambda a, b: Symbol(f"({a.text} & {b.text})", a.o, True),
-                                 lambda a, b: Symbol(f"({a.text} | {b.text})", a.o, True))
+for _name, _sign in {"and": "&", "or": "|"}.items():
+    setattr(Symbol, f"__{_name}__", _of_truths(_sign))
 
 _NUMPY = "exp log log1p expm1 sqrt tanh sin cos abs sign floor maximum minimum isnan logical_not".split()
 PYTHON = Symbols(Dialect("o.lit({!r})", {**{n: f"o.{n}({{}})" for n in _NUMPY}, "maximum": "o.maximum({}, {})",

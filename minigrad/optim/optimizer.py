@@ -26,7 +26,9 @@ class Optimizer:
     """Base of all optimisers; `params` is an iterable of tensors, or of dicts with "params" and options of their own."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], defaults: Group) -> None:
-        self.defaults, self.state, self.param_groups = defaults, {}, []
+        self.defaults = defaults
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.param_groups: list[Group] = []
         self._scratch = Scratch()
         for group in self._groups(params):
             self.add_param_group(group)
