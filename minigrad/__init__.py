@@ -16,8 +16,6 @@ from minigrad.dtype import (
 from minigrad.function import Function
 from minigrad.ops import derived as _derived
 
-globals().update(_derived("functional"))               # add, exp, relu, …: every elementwise op under its own name
-
 from minigrad.ops.fused import log_softmax, logsumexp, softmax
 from minigrad.ops.index import gather
 from minigrad.ops.matmul import matmul
@@ -31,6 +29,8 @@ from minigrad.save import load, save
 
 autograd.Function = Function
 bool = bool_
+for _name, _op in _derived("functional").items():      # add, exp, relu, …: every elementwise op under its own name
+    globals().setdefault(_name, _op)
 
 
 def __getattr__(name: str):

@@ -13,7 +13,7 @@ from minigrad.algebra import size_of
 from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import GraphError, ShapeError
-from minigrad.sweep import Edge, Hooked, accumulate, hooked, run_hooks, sweep, sweep_fully
+from minigrad.sweep import Edge, accumulate, hooked, run_hooks, sweep, sweep_fully
 from minigrad.tensor import LEAF, Node, Tensor, changed, current
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minigrad.algebra import algebra, algebra_of
-from minigrad.aval import Aval, aval_of
 from minigrad.autograd import grad
+from minigrad.aval import Aval, aval_of
 from minigrad.device import CPU, Device, backend_of, device
 from minigrad.dtype import is_float
 from minigrad.errors import GraphError

@@ -12,7 +12,17 @@ from minigrad.errors import GraphError, ShapeError
 from minigrad.ops.plan import Plan, unbroadcast
 from minigrad.ops.traced import traced
 from minigrad.tensor import (
-    LEAF, Node, Tensor, View, Writes, _rewrite_base, call_site, changed, check_writable, current, tick,
+    LEAF,
+    Node,
+    Tensor,
+    View,
+    Writes,
+    _rewrite_base,
+    call_site,
+    changed,
+    check_writable,
+    current,
+    tick,
 )
 
 

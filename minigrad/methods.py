@@ -13,8 +13,18 @@ from minigrad.aval import Aval
 from minigrad.device import CPU, META, Device, device as as_device
 from minigrad.dtype import as_dtype, bool_, category, float16, float32, float64, int32, int64, is_float, of_number
 from minigrad.errors import DTypeError, GraphError
-from minigrad.ops import derived, elementwise as e, function
-from minigrad.ops import compare as c, fused as f, index as i, matmul as m, reduce_functions as r, shape as s, views as v
+from minigrad.ops import (
+    compare as c,
+    derived,
+    elementwise as e,
+    function,
+    fused as f,
+    index as i,
+    matmul as m,
+    reduce_functions as r,
+    shape as s,
+    views as v,
+)
 from minigrad.ops.doors import door, literal
 from minigrad.ops.op import cast
 from minigrad.ops.transfer import Transfer

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,27 +34,31 @@ def save(obj: Any, f: Place) -> None:
 
     A tensor that is met twice is written once and is one tensor again when loaded; a view takes only its own elements
     along.  A path is written under another name and then renamed: if anything fails, the old file is untouched."""
+    data = packed(obj)
+    if hasattr(f, "write"):
+        f.write(data)
+    else:
+        write_whole(Path(f).resolve(), data)
+
+
+def packed(obj: Any) -> bytes:
+    """The content of the file."""
+    from safetensors.numpy import save as as_bytes
+
     packer = Packer()
     tree = packer.pack(obj, ())
-    metadata = {KEY: json.dumps({"version": VERSION, "tree": tree}, allow_nan=False)}
-    from safetensors.numpy import save as as_bytes, save_file
-
-    if hasattr(f, "write"):
-        f.write(as_bytes(packer.arrays, metadata))
-    else:
-        with replacing(Path(f)) as path:
-            save_file(packer.arrays, path, metadata)
+    form = json.dumps({"version": VERSION, "tree": tree}, allow_nan=False)
+    return as_bytes(packer.arrays, {KEY: form})
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; it takes the place of `path` at the end, or is removed if something fails."""
-    path = path.resolve()
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under another name beside `path` and rename it: `path` is the old file or the new one, never half."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{time.monotonic_ns()}.tmp")
     try:
-        yield beside
-        with open(beside, "rb+") as written:
-            os.fsync(written.fileno())
+        with open(beside, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)

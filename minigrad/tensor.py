@@ -35,7 +35,7 @@ class Mode:
     scope: tuple = ()                  # names of the modules being called, outermost first
 
 
-MODE: ContextVar[Mode] = ContextVar("minigrad.mode", default=Mode())
+MODE: ContextVar[Mode] = ContextVar("minigrad.mode", default=Mode())  # noqa: B039 - Mode is frozen
 current = MODE.get
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from minigrad.dtype import bool_, get_default_dtype, int64, is_float
 from minigrad.errors import GraphError
 from minigrad.ops.reduce import axes_of
 from minigrad.tensor import LEAF, Tensor
+
 
 def size(x: Tensor, dim: int | None = None):
     """The shape, or one size of it."""
@@ -140,7 +142,7 @@ def _edges(a: np.ndarray) -> np.ndarray:
     return a
 
 
-def _format(a: np.ndarray) -> tuple[Callable[[object], str], int]:
+def _format(a: np.ndarray) -> tuple[Callable[[Any], str], int]:
     """(function value -> text, common width) for these values."""
     values = a.ravel().tolist()
     if a.dtype.kind in "biu":
@@ -149,7 +151,7 @@ def _format(a: np.ndarray) -> tuple[Callable[[object], str], int]:
     sizes = [abs(v) for v in seen] or [1.0]
     low, high, whole = min(sizes), max(sizes), all(v == math.ceil(v) for v in seen)
     exponents = high / low > 1000 or high > 1e8 or (low < 1e-4 and not whole)
-    write: Callable[[float], str] = "{:.4e}".format if exponents else _whole if whole else "{:.4f}".format
+    write: Callable[[Any], str] = "{:.4e}".format if exponents else _whole if whole else "{:.4f}".format
     return write, max((len(write(v)) for v in seen), default=1)
 
 
@@ -157,7 +159,7 @@ def _whole(v: float) -> str:
     return f"{v:.0f}." if math.isfinite(v) else f"{v:.0f}"
 
 
-def _block(a: np.ndarray, indent: int, short: bool, write: Callable[[object], str], width: int) -> str:
+def _block(a: np.ndarray, indent: int, short: bool, write: Callable[[Any], str], width: int) -> str:
     if a.ndim == 0:
         return write(a.item()).rjust(width)
     cut = short and len(a) > 2 * EDGE

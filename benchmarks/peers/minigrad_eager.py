@@ -1,9 +1,9 @@
 """minigrad eager, written as a user of the library writes it."""
 
-import minigrad.nn.functional as F
 import numpy as np
 
 import minigrad as mg
+import minigrad.nn.functional as F
 from benchmarks import workloads
 from benchmarks.workloads import Step
 

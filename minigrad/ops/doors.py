@@ -189,6 +189,6 @@ def open_door(me: FunctionType) -> FunctionType:
     return me
 
 
-me: FunctionType                       # in a door's own scope: the door
+me: FunctionType | None = None         # in a door's own scope: the door itself
 _STUBS = {1: lambda a: open_door(me)(a), 2: lambda a, b: open_door(me)(a, b),
-          3: lambda a, b, c: open_door(me)(a, b, c)}                         
+          3: lambda a, b, c: open_door(me)(a, b, c)}

@@ -5,6 +5,8 @@ A truth tensor becomes the integer places where it holds.  After `matmul.py`.
 """
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from minigrad import aval
@@ -203,7 +205,7 @@ def _part(x: Tensor, k):
     if k is None or k is Ellipsis:
         return k
     if isinstance(k, slice):
-        return slice(*(None if v is None else v.__index__() for v in (k.start, k.stop, k.step)))
+        return slice(*(None if v is None else operator.index(v) for v in (k.start, k.stop, k.step)))
     if isinstance(k, bool | np.bool_):
         raise TypeError("index: True and False are no places; compare tensors to get a mask")
     if isinstance(k, Tensor | np.ndarray | list | range):

@@ -91,7 +91,7 @@ def build(source: str, title: str, scope: dict) -> dict:
 def value_of(op, name: str) -> str:
     """Where `keep(xs, ys)` finds a name."""
     if name.endswith("_shape"):
-        source, shape = value_of(op, name.removesuffix("_shape")), True
+        source = value_of(op, name.removesuffix("_shape"))
         return f"tuple(x.shape for x in {source})" if source.startswith("tuple") else f"{source}.shape"
     if name in op.inputs:
         i = op.inputs.index(name)

@@ -14,6 +14,7 @@ from minigrad.ops.op import cast
 from minigrad.ops.reduce import Amax, Amin, ArgMax, ArgMin, MaxAlong, Mean, MinAlong, Sum, axes_of
 from minigrad.tensor import Tensor, apply
 
+
 def sum(x: Tensor, dim=None, keepdim: bool = False, *, dtype=None) -> Tensor:
     """The sum over `dim` (an axis, a tuple of axes, or None for all); integers and truth values add up as int64."""
     if dtype is not None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from minigrad.ops import compare as c
-from minigrad.ops import conv, elementwise as e, index as i, random, reduce as r, shape as s, views as v
+from minigrad.ops import compare as c, conv, elementwise as e, index as i, random, reduce as r, shape as s, views as v
 from minigrad.ops.doors import function, literal
 from minigrad.ops.matmul import MatMul
 from minigrad.ops.op import cast

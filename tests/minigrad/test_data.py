@@ -1,6 +1,7 @@
 """Data: every item once, the same order for the same seed whatever the threads, errors that say which batch."""
 
 import gc
+import importlib
 import threading
 import time
 from collections import namedtuple
@@ -10,7 +11,6 @@ import pytest
 
 import minigrad as mg
 from minigrad import data
-from minigrad.data import digits as digits_file
 
 Pair = namedtuple("Pair", "x y")
 
@@ -205,7 +205,8 @@ def test_the_digits_are_all_there(handwriting):
 
 
 def test_without_scikit_learn_one_error_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(digits_file, "find_spec", lambda name: None)
+    module = importlib.import_module("minigrad.data.digits")
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install scikit-learn"):
         data.digits()
 
