@@ -16,6 +16,8 @@ from minigrad.dtype import (
 from minigrad.function import Function
 from minigrad.ops import derived as _derived
 
+from minigrad.ops.diagonals import diag, diag_embed, diagflat, diagonal, trace, tril, triu
+from minigrad.ops.einsum import einsum
 from minigrad.ops.fused import log_softmax, logsumexp, softmax
 from minigrad.ops.index import gather
 from minigrad.ops.matmul import matmul

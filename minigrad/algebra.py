@@ -8,18 +8,27 @@ After `device.py`, before `tensor.py`.
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 import numpy as np
 
+from minigrad import special
 from minigrad.device import CPU, META, Device, backend_of, device_of
 from minigrad.dtype import float32, is_float
 
 UFUNCS = {
     "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin",
     "cos": "cos", "abs": "absolute", "sign": "sign", "floor": "floor", "maximum": "maximum", "minimum": "minimum",
-    "isnan": "isnan", "logical_not": "logical_not",
+    "isnan": "isnan", "logical_not": "logical_not", "isfinite": "isfinite", "isinf": "isinf",
+    "tan": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "hypot": "hypot",
+    "sinh": "sinh", "cosh": "cosh", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
+    "exp2": "exp2", "log2": "log2", "log10": "log10", "logaddexp": "logaddexp",
+    "ceil": "ceil", "rint": "rint", "trunc": "trunc",
+    "remainder": "remainder", "fmod": "fmod", "floor_divide": "floor_divide",
+    "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor", "bitwise_not": "invert",
+    "left_shift": "left_shift", "right_shift": "right_shift",
 }
+SPECIAL = (special.erf, special.erfc, special.erfinv)
 
 
 class Arrays:
@@ -37,6 +46,8 @@ class Arrays:
         self.zero, self.one = self.lit(0), self.lit(1)
         for name, ufunc in UFUNCS.items():
             setattr(self, name, getattr(xp, ufunc))
+        for function in SPECIAL:
+            setattr(self, function.__name__, partial(function, xp))
         self.where = xp.where
 
     def __repr__(self) -> str:
@@ -99,6 +110,20 @@ class Arrays:
     def argmin(self, x, axis=None, keepdims=False):
         return self.xp.argmin(x, axis, keepdims=keepdims)
 
+    def cumsum(self, x, axis):
+        return x.cumsum(axis, dtype=x.dtype)
+
+    def cumprod(self, x, axis):
+        return x.cumprod(axis, dtype=x.dtype)
+
+    def recurrence(self, a, b, axis):
+        """y[k] = a[k] y[k-1] + b[k] along an axis, from y[-1] = 0."""
+        y = self.copy(b)
+        lead = (slice(None),) * axis
+        for k in range(1, b.shape[axis]):
+            y[(*lead, k)] += a[(*lead, k)] * y[(*lead, k - 1)]
+        return y
+
     def matmul(self, a, b):
         return a @ b
 
@@ -136,6 +161,33 @@ class Arrays:
             place = tuple(slice(a * d, a * d + s * (m - 1) + 1, s) for a, d, s, m in zip(at, dilation, stride, steps))
             out[(..., *place)] += w[(..., *at)]
         return out
+
+    def diagonal(self, x, offset, axis1, axis2):
+        """The diagonal of two axes as a last axis: a view, which may be written where `x` may."""
+        view = x.diagonal(offset, axis1, axis2)
+        if self.device.type != "cuda":                                    # CuPy's may always
+            view.flags.writeable = x.flags.writeable
+        return view
+
+    def on_diagonal(self, g, shape, offset, axis1, axis2):
+        """The adjoint of `diagonal`: `g` on the diagonal of zeros."""
+        return self.put_diagonal(algebra(self.device, g.dtype).full(shape, 0), g, offset, axis1, axis2)
+
+    def put_diagonal(self, x, value, offset, axis1, axis2):
+        """A copy of `x` with `value` on its diagonal."""
+        out = self.copy(x)
+        self.diagonal(out, offset, axis1, axis2)[...] = value
+        return out
+
+    def tril(self, x, k):
+        return self.xp.tril(x, k)
+
+    def triu(self, x, k):
+        return self.xp.triu(x, k)
+
+    def constant(self, host):
+        """An array that a rule works out from shapes alone, in this dtype."""
+        return self.upload(np.asarray(host, self.dtype))
 
     def pad(self, x, widths, value=0.0):
         return self.xp.pad(x, widths, constant_values=value)

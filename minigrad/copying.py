@@ -3,6 +3,7 @@
 A view takes only its own elements along; a tensor met twice (a tied weight) is copied once, by Python's
 own memo.  After `function.py`, before `methods.py`, which puts both on Tensor.
 """
+
 from __future__ import annotations
 
 import copy
@@ -41,8 +42,10 @@ def reduce(x: Tensor) -> tuple:
 def deepcopy(x: Tensor, memo: dict) -> Tensor:
     """A leaf of its own with the same values and gradient, on the same device."""
     if not x.is_leaf:
-        raise GraphError(f"deepcopy: a tensor of shape {x.shape} that an operation made cannot be "
-                         "copied with its history. Copy x.detach(), or use x.clone()")
+        raise GraphError(
+            f"deepcopy: a tensor of shape {x.shape} that an operation made cannot be "
+            "copied with its history. Copy x.detach(), or use x.clone()"
+        )
     kind = Tensor if isinstance(x, View) else type(x)
     t = kind.__new__(kind)
     memo[id(x)] = t

@@ -3,6 +3,7 @@
 The arrays are the file's tensors, under their path in the object; what holds them together is JSON in its metadata.
 Nothing in a file is ever run, and other programs can read the arrays.  After `data/`.
 """
+
 from __future__ import annotations
 
 import json
@@ -20,7 +21,7 @@ from minigrad.dtype import DTYPES, as_dtype
 from minigrad.errors import DTypeError
 from minigrad.tensor import LEAF, Tensor
 
-KEY, VERSION, DEEPEST = "minigrad", 1, 100            # the entry in the metadata; its form; levels of nesting
+KEY, VERSION, DEEPEST = "minigrad", 1, 100  # the entry in the metadata; its form; levels of nesting
 Place = str | os.PathLike | BinaryIO
 
 
@@ -28,9 +29,9 @@ class CheckpointError(ValueError, RuntimeError):
     """A file that cannot be read as a checkpoint: cut off, changed, or of another kind."""
 
 
-# ---- writing ----------------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 def save(obj: Any, f: Place) -> None:
-    """Write `obj` to a path or a binary file: dicts, lists, tuples, tensors, NumPy arrays, dtypes, texts, numbers, None.
+    """Write `obj` to a path or a binary file: dicts, lists, tuples, tensors, arrays, dtypes, texts, numbers, None.
 
     A tensor that is met twice is written once and is one tensor again when loaded; a view takes only its own elements
     along.  A path is written under another name and then renamed: if anything fails, the old file is untouched."""
@@ -52,7 +53,7 @@ def packed(obj: Any) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under another name beside `path` and rename it: `path` is the old file or the new one, never half."""
+    """Write under another name beside `path`, then rename: `path` is the old file or the new one, never half."""
     beside = path.with_name(f".{path.name}.{os.getpid()}-{time.monotonic_ns()}.tmp")
     try:
         with open(beside, "xb") as file:
@@ -69,13 +70,15 @@ class Packer:
 
     def __init__(self) -> None:
         self.arrays: dict[str, np.ndarray] = {}
-        self._names: dict[int, str] = {}              # id of a raw array -> its name
-        self._alive: list = []                        # so that no id is used twice
+        self._names: dict[int, str] = {}  # id of a raw array -> its name
+        self._alive: list = []  # so that no id is used twice
 
     def pack(self, x: Any, path: tuple[str, ...]) -> Any:
         """`x` as JSON: plain values as they are, everything else as {kind: content}."""
         if len(path) > DEEPEST:
-            raise ValueError(f"save: more than {DEEPEST} levels deep at {_said(path[:4])} …: does the object hold itself?")
+            raise ValueError(
+                f"save: more than {DEEPEST} levels deep at {_said(path[:4])} …: does the object hold itself?"
+            )
         if x is None or type(x) in (bool, int, str):
             return x
         if isinstance(x, float):
@@ -116,7 +119,7 @@ def _no_values(path: tuple[str, ...]) -> np.ndarray:
     raise RuntimeError(f"save: {_said(path)} is on meta and has no values")
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------
 def load(f: Place, map_location: str | Device | None = None) -> Any:
     """What `save` wrote, from a path or a binary file, on the host or on `map_location`.
 
@@ -134,12 +137,24 @@ def load(f: Place, map_location: str | Device | None = None) -> Any:
         return Unpacker(arrays, map_location).unpack(form["tree"])
     except (KeyError, IndexError, TypeError, ValueError, RecursionError, UnicodeDecodeError) as e:
         said = f"no {e}" if isinstance(e, KeyError) else str(e) or type(e).__name__
-        raise CheckpointError(f"load: {where} ({len(data):,} bytes) cannot be read as a checkpoint: {said}. "
-                              "Copy it again, or take an earlier one") from None
+        raise CheckpointError(
+            f"load: {where} ({len(data):,} bytes) cannot be read as a checkpoint: {said}. "
+            "Copy it again, or take an earlier one"
+        ) from None
 
 
-FILE_DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
-               "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+FILE_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+}
 
 
 def parsed(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -151,7 +166,7 @@ def parsed(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     except SafetensorError as e:
         raise CheckpointError(str(e)) from None
     length = int.from_bytes(data[:8], "little")
-    metadata = json.loads(data[8:8 + length], parse_constant=_refused).get("__metadata__", {})
+    metadata = json.loads(data[8 : 8 + length], parse_constant=_refused).get("__metadata__", {})
     return {name: _array(name, entry) for name, entry in found}, metadata
 
 
@@ -163,7 +178,7 @@ def _array(name: str, entry: dict) -> np.ndarray:
         from minigrad.dtype import bfloat16
 
         return np.frombuffer(bytearray(entry["data"]), bfloat16).reshape(entry["shape"])
-    if dtype == "bool":                                # a byte that is neither 0 nor 1 would not be a truth value
+    if dtype == "bool":  # a byte that is neither 0 nor 1 would not be a truth value
         return np.frombuffer(bytearray(entry["data"]), np.uint8).reshape(entry["shape"]) != 0
     return np.frombuffer(bytearray(entry["data"]), DTYPES[dtype]).reshape(entry["shape"])
 
@@ -216,7 +231,10 @@ class Unpacker:
         return float(text)
 
     _KINDS = {
-        "dict": _dict, "tensor": _tensor, "dtype": _dtype, "float": _float,
+        "dict": _dict,
+        "tensor": _tensor,
+        "dtype": _dtype,
+        "float": _float,
         "list": lambda self, content, _: [self.unpack(v) for v in content],
         "tuple": lambda self, content, _: tuple([self.unpack(v) for v in content]),
         "array": lambda self, name, _: self.arrays[name],

@@ -42,7 +42,8 @@ def erf(xp, x):
     if x.dtype.itemsize == 8:
         a = xp.minimum(xp.absolute(x), 6.0)                 # erf(6) is 1 in double precision
         near = _near(xp.minimum(a, 0.46875))
-        return xp.sign(x) * xp.where(a <= 0.46875, near, 1.0 - _tail(xp, xp.maximum(a, 0.46875)))
+        tail = _tail(xp, xp.maximum(a, 0.46875))
+        return xp.copysign(xp.where(a <= 0.46875, near, 1.0 - tail), x)
     wide = x.astype("f4") if x.dtype.itemsize < 4 else x
     a = xp.maximum(xp.minimum(wide, 4.0), -4.0)
     y = a * _polynomial(a * a, _ODD) / _polynomial(a * a, _EVEN)
@@ -52,7 +53,8 @@ def erf(xp, x):
 def erfc(xp, x):
     """1 - erf(x), without losing the tail: erfc(10) is 2e-45."""
     a = xp.minimum(xp.absolute(x.astype("f8")), 27.5)       # erfc(27.5) is 0 in double precision
-    tail = xp.where(a <= 0.46875, 1.0 - _near(xp.minimum(a, 0.46875)), _tail(xp, xp.maximum(a, 0.46875)))
+    near = 1.0 - _near(xp.minimum(a, 0.46875))
+    tail = xp.where(a <= 0.46875, near, _tail(xp, xp.maximum(a, 0.46875)))
     return xp.where(x < 0, 2.0 - tail, tail).astype(x.dtype)
 
 
@@ -71,21 +73,23 @@ def _tail(xp, a):
 
 
 def erfinv(xp, x):
-    """The x whose erf is given, in (-1, 1): Giles's approximation (2010), then two Newton steps."""
-    y = x.astype("f8")
+    """The x whose erf is given, in (-1, 1): Giles's approximation (2010), then Newton's steps."""
+    full = x.astype("f8")
+    inside = xp.absolute(full) < 1
+    y = xp.where(inside, full, 0.0)
     w = -xp.log((1.0 - y) * (1.0 + y))
     near = _polynomial(xp.minimum(w, 5.0) - 2.5, (
         2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
         -0.00125372503, -0.00417768164, 0.246640727, 1.50140941))
-    far = _polynomial(xp.sqrt(xp.minimum(xp.maximum(w, 5.0), 800.0)) - 3.0, (
+    far = _polynomial(xp.sqrt(xp.maximum(w, 5.0)) - 3.0, (
         -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
         -0.0076224613, 0.00943887047, 1.00167406, 2.83297682))
-    z = xp.where(w < 5.0, near, far) * y
-    inside = xp.absolute(y) < 1
-    for _ in range(2):                                      # in the tail by erfc, where erf is flat
-        a = xp.absolute(z)
-        off = xp.where(a < 0.5, erf(xp, a) - xp.absolute(y), (1.0 - xp.absolute(y)) - erfc(xp, a))
-        step = off * xp.exp(a * a) * (math.sqrt(math.pi) / 2)
-        z = xp.where(inside, xp.sign(y) * (a - step), z)
-    ends = xp.where(xp.absolute(y) == 1, y * math.inf, math.nan)
-    return xp.where(inside, z, ends).astype(x.dtype)
+    a = xp.absolute(xp.where(w < 5.0, near, far) * y)
+    far = xp.absolute(y) > 0.5                              # there Newton's steps on log erfc
+    rest = xp.where(far, 1.0 - xp.absolute(y), 1.0)
+    for _ in range(3):
+        tail = erfc(xp, a)
+        off = xp.where(far, tail * xp.log(rest / tail), erf(xp, a) - xp.absolute(y))
+        a = a - off * xp.exp(a * a) * (math.sqrt(math.pi) / 2)
+    ends = xp.where(full == 1, math.inf, xp.where(full == -1, -math.inf, math.nan))
+    return xp.where(inside, xp.copysign(a, y), ends).astype(x.dtype)

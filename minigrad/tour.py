@@ -42,9 +42,8 @@ class Drawing:
 
     @property
     def svg(self) -> str:
-        size = f'viewBox="0 0 {self.width} {self.height}" width="{self.width}"'
-        look = f'style="max-width:100%;height:auto" font-family="{FONT}"'
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} {look} role="img" '
+        size = f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" style="max-width:100%;height:auto"'
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}" role="img" '
                 f'aria-label="{escape(self.text)}">\n{self.body}\n</svg>')
 
     def __repr__(self) -> str:
@@ -55,8 +54,7 @@ class Drawing:
 
 
 def _word(x: float, y: float, text: str, anchor: str = "middle") -> str:
-    place = f'x="{x:.4g}" y="{y:.4g}" font-size="12" text-anchor="{anchor}"'
-    return f'<text {place} fill="{INK}">{escape(text)}</text>'
+    return f'<text x="{x:.4g}" y="{y:.4g}" font-size="12" text-anchor="{anchor}" fill="{INK}">{escape(text)}</text>'
 
 
 def gallery(images: mg.Tensor, captions: Sequence[str], columns: int = 10) -> Drawing:
@@ -64,17 +62,12 @@ def gallery(images: mg.Tensor, captions: Sequence[str], columns: int = 10) -> Dr
     body = []
     for k, (image, caption) in enumerate(zip(images.cpu().numpy()[:, 0], captions)):
         x, y = 8 + k % columns * (SIDE + 14), 8 + k // columns * (SIDE + 28)
-        shade, ink = np.rint(image * 16).astype(int), ""
-        for level in range(1, 17):                       # one path for all squares of a grey
-            squares = "".join(f"M{c} {r}h1v1h-1z" for r, c in zip(*np.nonzero(shade == level)))
-            grey = f"rgb({255 - 14 * level},{255 - 13 * level},{255 - 12 * level})"
-            ink += f'<path d="{squares}" fill="{grey}"/>' if squares else ""
-        frame = f'<rect width="{SIDE}" height="{SIDE}" fill="none" stroke="#c8d2da"/>'
-        body.append(f'<g transform="translate({x} {y})"><g transform="scale({SIDE / 8:g})">{ink}'
-                    f"</g>{frame}{_word(SIDE / 2, SIDE + 15, caption)}</g>")
-    wide, high = min(len(body), columns), -(-len(body) // columns)
-    text = f"{len(body)} images: {'; '.join(captions)}"
-    return Drawing(text, 8 + wide * (SIDE + 14), 8 + high * (SIDE + 28), "\n".join(body))
+        ink = "".join(f'<path d="M{c} {r}h1v1h-1z" fill-opacity="{v:.2g}"/>' for (r, c), v in np.ndenumerate(image) if v)
+        body.append(f'<g transform="translate({x} {y})"><g transform="scale({SIDE / 8:g})" fill="{INK}">{ink}</g>'
+                    f'<rect width="{SIDE}" height="{SIDE}" fill="none" stroke="#c8d2da"/>'
+                    f"{_word(SIDE / 2, SIDE + 15, caption)}</g>")
+    width, height = 8 + min(len(body), columns) * (SIDE + 14), 8 + -(-len(body) // columns) * (SIDE + 28)
+    return Drawing(f"{len(body)} images: {'; '.join(captions)}", width, height, "\n".join(body))
 
 
 def curve(values: Sequence[float], what: str = "loss", window: int = 10) -> Drawing:
@@ -82,12 +75,11 @@ def curve(values: Sequence[float], what: str = "loss", window: int = 10) -> Draw
     window = min(window, len(values))
     smooth = np.convolve(values, np.full(window, 1 / window), "valid")
     left, right, low, high = 48, 624, 190, 16
-    y = low - smooth / max(smooth.max(), 1e-12) * (low - high)
-    x = np.linspace(left, right, len(smooth))
+    x, y = np.linspace(left, right, len(smooth)), low - smooth / max(smooth.max(), 1e-12) * (low - high)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y))
     body = [f'<path d="M{left} {high}V{low}H{right}" fill="none" stroke="#93a4b0"/>',
             f'<polyline points="{points}" fill="none" stroke="#3f73b5" stroke-width="2"/>',
-            _word(left - 6, high + 4, f"{smooth.max():.2g}", "end"), _word(42, low, "0", "end"),
+            _word(left - 6, high + 4, f"{smooth.max():.2g}", "end"), _word(left - 6, low, "0", "end"),
             _word(left, low + 18, "step 1"), _word(right, low + 18, f"{len(values)}", "end"),
             _word(right, high + 4, f"{what}, mean of {window} steps", "end")]
     text = f"{what}: {smooth[0]:.2g} at first, {smooth[-1]:.2g} after {len(values)} steps"
@@ -96,17 +88,18 @@ def curve(values: Sequence[float], what: str = "loss", window: int = 10) -> Draw
 
 # ---- learning and measuring ---------------------------------------------------------------------
 def train(net: mg.nn.Module, x: mg.Tensor, y: mg.Tensor, epochs: int) -> list[float]:
-    """Adam on batches of 64; the loss of each step.  A bar where there is a terminal."""
+    """Adam on batches of 64; the loss of each step."""
     batches = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
     optimizer, losses = mg.optim.Adam(net.parameters(), lr=3e-3), []
-    with tqdm(total=epochs * len(batches), desc="training", disable=None, leave=False) as bar:
-        for images, labels in (batch for _ in range(epochs) for batch in batches):
-            optimizer.zero_grad()
-            loss = cross_entropy(net(images), labels)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-            bar.update()
+    bar = tqdm(total=epochs * len(batches), desc="training", disable=None, leave=False)   # none without a terminal
+    for images, labels in (batch for _ in range(epochs) for batch in batches):
+        optimizer.zero_grad()
+        loss = cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        bar.update()
+    bar.close()
     return losses
 
 
@@ -121,28 +114,22 @@ def wrong(net: mg.nn.Module, x: mg.Tensor, y: mg.Tensor) -> tuple[np.ndarray, li
 
 def saved_bytes(loss: mg.Tensor) -> int:
     """Bytes that the graph keeps for backward, parameters apart; shared memory counts once."""
-    parameters: set = set()
-    found: dict = {}
-    nodes = {loss.node: None}
+    owner = lambda array: id(algebra_of(array).storage(array) if algebra_of(array).eager else array)
+    parameters, nodes, found = set(), {loss.node: None}, dict[tuple[int, str], int]()
     for n in (todo := list(nodes)):
-        parameters |= {_owner(e.array) for e in n.edges or () if isinstance(e, mg.Tensor)}
+        parameters |= {owner(e.array) for e in n.edges or () if isinstance(e, mg.Tensor)}
         todo += [e for e in n.edges or () if isinstance(e, mg.Node) and e not in nodes]
         nodes.update(dict.fromkeys(n.edges or ()))
         for name, value in zip(n.plan.names, n.saved or ()):
-            more = name if name in getattr(n.op, "extra", ()) else ""  # meta may share an Aval
+            more = name if name in getattr(n.op, "extra", ()) else ""    # on meta, extra outputs may share an Aval
             arrays = value if isinstance(value, tuple) else (value,)
-            found |= {(_owner(a), more): a.nbytes for a in arrays if hasattr(a, "nbytes")}
-    return sum(nbytes for (owner, _), nbytes in found.items() if owner not in parameters)
-
-
-def _owner(array: object) -> int:
-    o = algebra_of(array)
-    return id(o.storage(array) if o.eager else array)
+            found |= {(owner(a), more): a.nbytes for a in arrays if hasattr(a, "nbytes")}
+    return sum(nbytes for (memory, _), nbytes in found.items() if memory not in parameters)
 
 
 def step_on(where: str, x: mg.Tensor, y: mg.Tensor) -> str:
     """One forward and backward pass of a new net on a device, in a line."""
-    net = DigitsCNN().to(where)
+    net = DigitsCNN(16).to(where)
     loss = cross_entropy(net(x.to(where)), y.to(where))
     kept = saved_bytes(loss)
     loss.backward()
@@ -155,7 +142,7 @@ def tour(epochs: int) -> Iterator[tuple[str, object]]:
     mg.manual_seed(0)
     x, y = digits()
     first, last = stratified_folds(y, 5)[0]                  # four fifths to learn from
-    net, images, labels = DigitsCNN(), x[first[:64]], y[first[:64]]
+    net, images, labels = DigitsCNN(16), x[first[:64]], y[first[:64]]
     size = sum(p.nbytes for p in net.parameters())
     yield "Handwritten digits", gallery(x[:20], list(map(str, y[:20].tolist())))
     yield "A net", f"{net}\n{size // 4:,} parameters, {size:,} bytes"
@@ -178,14 +165,10 @@ def page(stations: Sequence[tuple[str, object]]) -> str:
     """The report, pictures inside."""
     style = f"body{{max-width:75rem;margin:2rem auto;font-family:{FONT}}}pre{{overflow:auto}}"
     head = f'<meta charset="utf-8"><title>minigrad: the tour</title><style>{style}</style>'
-    parts = [f"<h2>{escape(title)}</h2>\n{_inline(thing)}<pre>{escape(str(thing))}</pre>\n"
-             for title, thing in stations]
+    inline = lambda thing: getattr(thing, "svg", "").replace(' xmlns="http://www.w3.org/2000/svg"', "")
+    parts = [f"<h2>{escape(title)}</h2>\n{inline(thing)}<pre>{escape(str(thing))}</pre>\n" for title, thing in stations]
     return (f'<!doctype html>\n<html lang="en"><head>{head}</head>\n'
             f"<body><h1>minigrad: the tour</h1>\n{''.join(parts)}</body></html>\n")
-
-
-def _inline(thing: object) -> str:
-    return getattr(thing, "svg", "").replace(' xmlns="http://www.w3.org/2000/svg"', "")
 
 
 def say(text: str) -> None:
@@ -223,14 +206,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--epochs must be at least 1, got {chosen.epochs}")
     try:
         say(f"\nThe report: {write(chosen.out, chosen.epochs)}")
+        return 0
     except KeyboardInterrupt:
         say("\ntour: interrupted; no report was written. A shorter one: --epochs 1")
         return 130
     except OSError as e:
-        why = e.strerror or e
-        say(f"tour: cannot write {REPORT} to {chosen.out}: {why}. Choose a folder: --out DIR")
+        say(f"tour: cannot write {REPORT} to {chosen.out}: {e.strerror or e}. Choose a folder: --out DIR")
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ WIDE = 96
 # ---- predict, then run --------------------------------------------------------------------------
 def compare(what: str, guess: object, truth: object) -> None:
     """One line: what was asked, the reader's guess, and what is so."""
-    if guess is None:
+    if guess is None or isinstance(guess, list | tuple) and any(g is None for g in guess):
         verdict = "no guess yet"
     elif same(guess, truth):
         verdict = f"you said {guess}: yes"
@@ -92,7 +92,10 @@ def check(test: Callable[..., str]) -> Callable[..., None]:
     @wraps(test)
     def checked(*answers: object) -> None:
         try:
-            if any(a is None or isinstance(a, dict) and None in a.values() for a in answers):
+            if any(
+                a is None or isinstance(a, dict) and any(v is None for v in a.values())
+                for a in answers
+            ):
                 raise Unanswered("put your answer in the place of None")
             print(f"right: {test(*answers)}")
         except Unanswered as why:

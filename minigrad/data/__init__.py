@@ -1,4 +1,5 @@
-"""Data: datasets, batches and real digits, under `torch.utils.data`'s names.  The files, in reading order: README.md here."""
+"""Data: datasets, batches and real digits, under `torch.utils.data`'s names.  In reading order: README.md."""
+
 from minigrad.data.collate import default_collate
 from minigrad.data.dataset import ConcatDataset, Dataset, Subset, TensorDataset, random_split
 from minigrad.data.digits import digits, stratified_folds

@@ -1,4 +1,5 @@
 """From a list of items to a batch: tensors are stacked, dicts and tuples are kept.  After `sampler.py`."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -27,20 +28,26 @@ def default_collate(batch: list) -> Any:
         return {key: default_collate([item[key] for item in batch]) for key in first}
     if isinstance(first, Sequence):
         return _sequence(first, batch)
-    raise TypeError(f"default_collate: cannot make a batch of {type(first).__name__}; pass a collate_fn to the DataLoader")
+    raise TypeError(
+        f"default_collate: cannot make a batch of {type(first).__name__}; pass a collate_fn to the DataLoader"
+    )
 
 
 def stacked(batch: list[Tensor]) -> Tensor:
     shapes = {x.shape for x in batch}
     if len(shapes) > 1:
-        raise ShapeError(f"default_collate: the items have different shapes: {', '.join(map(str, sorted(shapes)))}. "
-                         "Pad them, or pass a collate_fn to the DataLoader")
+        raise ShapeError(
+            f"default_collate: the items have different shapes: {', '.join(map(str, sorted(shapes)))}. "
+            "Pad them, or pass a collate_fn to the DataLoader"
+        )
     return stack(batch)
 
 
 def _sequence(first: Any, batch: list) -> Any:
     lengths = {len(item) for item in batch}
     if len(lengths) > 1:
-        raise ShapeError(f"default_collate: the items have different lengths: {sorted(lengths)}. Pass a collate_fn to the DataLoader")
+        raise ShapeError(
+            f"default_collate: the items have different lengths: {sorted(lengths)}. Pass a collate_fn to the DataLoader"
+        )
     parts = [default_collate(list(part)) for part in zip(*batch)]
     return type(first)(*parts) if hasattr(first, "_fields") else parts

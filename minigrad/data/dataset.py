@@ -1,4 +1,5 @@
 """Datasets: things with a length and items by number; parts of them, and several as one.  First file of the package."""
+
 from __future__ import annotations
 
 from bisect import bisect_right
@@ -89,6 +90,8 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
     else:
         counts = [int(length) for length in lengths]
     if sum(counts) != n or min(counts) < 0:
-        raise ValueError(f"random_split: lengths {list(lengths)} do not add up to the {n} items (or, as fractions, to 1)")
+        raise ValueError(
+            f"random_split: lengths {list(lengths)} do not add up to the {n} items (or, as fractions, to 1)"
+        )
     order = randperm(n, generator=generator).tolist()
-    return [Subset(dataset, order[end - count:end]) for count, end in zip(counts, accumulate(counts))]
+    return [Subset(dataset, order[end - count : end]) for count, end in zip(counts, accumulate(counts))]

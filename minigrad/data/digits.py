@@ -1,4 +1,8 @@
-"""The 1,797 handwritten digits that come with scikit-learn (Alpaydin & Kaynak 1998), and folds to test on.  After `transforms.py`."""
+"""The 1,797 handwritten digits that come with scikit-learn (Alpaydin & Kaynak 1998), and folds to test on.
+
+After `transforms.py`.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -20,11 +24,13 @@ def digits() -> tuple[Tensor, Tensor]:
 def _table() -> np.ndarray:
     """A row per digit: 64 grey values from 0 to 16 and the label.
 
-    The file is read without importing scikit-learn, which takes seconds; where it is kept elsewhere, its own reader does it."""
+    The file is read without importing scikit-learn, which takes seconds; if it is not there, its reader is asked."""
     package = find_spec("sklearn")
     if package is None:
-        raise ModuleNotFoundError("digits() needs scikit-learn, which brings the data: pip install scikit-learn "
-                                  "(`python3 run.py lab` installs it)")
+        raise ModuleNotFoundError(
+            "digits() needs scikit-learn, which brings the data: pip install scikit-learn "
+            "(`python3 run.py lab` installs it)"
+        )
     file = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
     if file.exists():
         return np.loadtxt(file, delimiter=",")
@@ -38,9 +44,11 @@ def stratified_folds(labels: Tensor | Sequence[int], k: int, seed: int = 0) -> l
     """k pairs (training rows, test rows), shuffled: each row is tested once, and each class is spread evenly."""
     y = labels.numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if y.ndim != 1 or not 2 <= k <= len(y):
-        raise ValueError(f"stratified_folds: expected one label per row and 2 to {len(y)} folds, got labels {y.shape}, k = {k}")
+        raise ValueError(
+            f"stratified_folds: expected one label per row and 2 to {len(y)} folds, got labels {y.shape}, k = {k}"
+        )
     draw, fold = np.random.default_rng(seed), np.empty(len(y), np.int64)
-    place = 0                                         # where the next class goes on dealing: folds stay of equal size
+    place = 0  # where the next class goes on dealing: folds stay of equal size
     for value in np.unique(y):
         rows = draw.permutation(np.flatnonzero(y == value))
         fold[rows] = (np.arange(len(rows)) + place) % k

@@ -4,6 +4,7 @@ Same seed, same batches, whatever `num_workers` is: the order is drawn where the
 comes from a stream of its batch.  Workers are threads (NumPy releases the interpreter's lock while it works; for items
 made in pure Python they bring little).  After `collate.py`.
 """
+
 from __future__ import annotations
 
 from collections import deque
@@ -15,30 +16,50 @@ import numpy as np
 
 from minigrad.create import Generator, drawing_from, stream
 from minigrad.data.collate import default_collate
-from minigrad.data.dataset import TensorDataset, Subset
+from minigrad.data.dataset import Subset, TensorDataset
 from minigrad.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
-POLL_S = 0.1                                          # an untimed wait would ignore Ctrl-C on Windows
+POLL_S = 0.1  # an untimed wait would ignore Ctrl-C on Windows
 
 
 class DataLoader:
     """An iterable of batches.  `num_workers` threads read `prefetch_factor` batches ahead each; 0: read when asked."""
 
-    def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool = False, sampler: Iterable[int] | None = None,
-                 batch_sampler: Iterable[list[int]] | None = None, num_workers: int = 0, collate_fn: Callable | None = None,
-                 pin_memory: bool = False, drop_last: bool = False, *, generator: Generator | None = None,
-                 prefetch_factor: int = 2) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        *,
+        generator: Generator | None = None,
+        prefetch_factor: int = 2,
+    ) -> None:
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise ValueError("DataLoader: a batch_sampler decides batches and order; leave batch_size, shuffle, sampler and drop_last out")
+            raise ValueError(
+                "DataLoader: a batch_sampler decides all; leave batch_size, shuffle, sampler and drop_last out"
+            )
         if sampler is not None and shuffle:
             raise ValueError("DataLoader: a sampler decides the order; leave shuffle out")
         if num_workers < 0 or prefetch_factor < 1:
-            raise ValueError(f"DataLoader: num_workers {num_workers} must be at least 0, prefetch_factor {prefetch_factor} at least 1")
+            raise ValueError(
+                f"DataLoader: num_workers must be at least 0 and prefetch_factor at least 1, "
+                f"got {num_workers} and {prefetch_factor}"
+            )
         self.dataset, self.generator = dataset, generator
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
-        self.sampler = sampler or (RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset))
+        self.sampler = sampler or (
+            RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        )
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.batch_sampler = batch_sampler or (None if batch_size is None else BatchSampler(self.sampler, batch_size, drop_last))
+        self.batch_sampler = batch_sampler or (
+            None if batch_size is None else BatchSampler(self.sampler, batch_size, drop_last)
+        )
         self.collate_fn = collate_fn or (default_collate if self.batch_sampler else _as_it_is)
 
     def __len__(self) -> int:
@@ -100,7 +121,9 @@ def whole_rows(dataset: Any, indices: list[int]) -> list | None:
 
 
 def _few(indices: Any) -> str:
-    return str(indices) if not isinstance(indices, list) or len(indices) < 9 else f"{indices[:8]} … {len(indices)} in all"
+    return (
+        str(indices) if not isinstance(indices, list) or len(indices) < 9 else f"{indices[:8]} … {len(indices)} in all"
+    )
 
 
 def _as_it_is(item: Any) -> Any:

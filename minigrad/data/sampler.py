@@ -1,4 +1,5 @@
 """Samplers: in which order the items come, and in which batches.  After `dataset.py`."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +33,13 @@ class SequentialSampler(Sampler):
 class RandomSampler(Sampler):
     """Every item once, in an order drawn anew for each walk; or `num_samples` draws with replacement."""
 
-    def __init__(self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
-                 generator: Generator | None = None) -> None:
+    def __init__(
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self.num_samples = len(data_source) if num_samples is None else num_samples
         if not replacement and self.num_samples > len(data_source):
@@ -44,7 +50,7 @@ class RandomSampler(Sampler):
         if self.replacement:
             draw = stream(self.generator).host()
             return iter(draw.integers(0, n, self.num_samples).tolist())
-        return iter(randperm(n, generator=self.generator).tolist()[:self.num_samples])
+        return iter(randperm(n, generator=self.generator).tolist()[: self.num_samples])
 
     def __len__(self) -> int:
         return self.num_samples
@@ -53,8 +59,9 @@ class RandomSampler(Sampler):
 class WeightedRandomSampler(Sampler):
     """`num_samples` draws, item k with a probability in proportion to weights[k]."""
 
-    def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True,
-                 generator: Generator | None = None) -> None:
+    def __init__(
+        self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Generator | None = None
+    ) -> None:
         self.weights = np.asarray(weights, np.float64)
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
         if (self.weights < 0).any() or not self.weights.sum() > 0:

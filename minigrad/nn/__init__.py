@@ -1,4 +1,5 @@
 """Models and their parts, under `torch.nn`'s names.  The files, in reading order: README.md in this folder."""
+
 from minigrad.nn import functional, init, utils
 from minigrad.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
 from minigrad.nn.layers import (

@@ -1,4 +1,5 @@
 """Keeping gradients small: by their common norm, or value by value.  `nn.utils` re-exports both.  After `loss.py`."""
+
 from __future__ import annotations
 
 import math
@@ -14,8 +15,11 @@ def gradients(parameters: Tensor | Iterable[Tensor], name: str) -> list[Tensor]:
     """The gradients that are there; warns if there are no parameters at all: a generator is used up by one walk."""
     found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     if not found:
-        warnings.warn(f"{name}: no parameters, so nothing is clipped. A generator can be walked once only: "
-                      "call model.parameters() again", stacklevel=3)
+        warnings.warn(
+            f"{name}: no parameters, so nothing is clipped. A generator can be walked once only: "
+            "call model.parameters() again",
+            stacklevel=3,
+        )
     return [p.grad for p in found if p.grad is not None]
 
 
@@ -26,23 +30,26 @@ def norm_of(g: Tensor, p: float) -> float:
     o, x = g.o, g.o.abs(g.array)
     if p == math.inf:
         return o.max(x).item()
-    return (o.sum(x * x) if p == 2 else o.sum(x ** p)).item() ** (1 / p)
+    return (o.sum(x * x) if p == 2 else o.sum(x**p)).item() ** (1 / p)
 
 
-def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
-                    error_if_nonfinite: bool = False) -> Tensor:
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
     """Scale all gradients, in place, so that their common norm is at most `max_norm`; returns the norm they had."""
     grads, p = gradients(parameters, "clip_grad_norm_"), float(norm_type)
     norms = [norm_of(g, p) for g in grads]
     if p == math.inf:
         total = math.nan if any(map(math.isnan, norms)) else max(norms, default=0.0)
     else:
-        total = sum(n ** p for n in norms) ** (1 / p)
+        total = sum(n**p for n in norms) ** (1 / p)
     if error_if_nonfinite and not math.isfinite(total):
-        raise GraphError(f"clip_grad_norm_: the norm of the gradients is {total}; nothing was changed. "
-                         "Lower the learning rate, or find the first NaN")
+        raise GraphError(
+            f"clip_grad_norm_: the norm of the gradients is {total}; nothing was changed. "
+            "Lower the learning rate, or find the first NaN"
+        )
     scale = max_norm / (total + 1e-6)
-    if not scale >= 1:                               # a NaN scales, too: it shows
+    if not scale >= 1:  # a NaN scales, too: it shows
         for g in grads:
             g.array[...] = g.array * scale
             Writes.note(g.array)

@@ -1,4 +1,5 @@
 """Modules made of modules: Sequential, ModuleList, ModuleDict, ParameterList, ParameterDict.  After `module.py`."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping

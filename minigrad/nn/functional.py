@@ -1,7 +1,8 @@
-"""Layers and losses as functions: those that are ops under their names, and those composed of ops, stable at the extremes.
+"""Layers and losses as functions: ops under their names, and what is composed of ops, stable at the extremes.
 
 `mg.nn.functional` is this file.  The modules in `layers.py`, `norm.py` and `loss.py` call it.
 """
+
 from __future__ import annotations
 
 import math
@@ -22,13 +23,13 @@ from minigrad.ops.op import cast
 from minigrad.ops.random import Dropout
 from minigrad.ops.reduce_functions import amax, sum
 from minigrad.ops.views import flatten, reshape, squeeze
-from minigrad.tensor import Tensor, apply
+from minigrad.tensor import Tensor, Writes, apply
 
 _table = derived("functional")
 relu, tanh, sigmoid, softplus, exp = (_table[name] for name in ("relu", "tanh", "sigmoid", "softplus", "exp"))
 
 
-# ---- activations ----------------------------------------------------------------------------------------------------
+# ---- activations ---------------------------------------------------------------------------------
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, else x · slope."""
     return where(x > 0, x, x * negative_slope)
@@ -59,16 +60,16 @@ def logsigmoid(x: Tensor) -> Tensor:
     return -softplus(-x)
 
 
-# ---- parts of layers --------------------------------------------------------------------------------------------------
+# ---- parts of layers -----------------------------------------------------------------------------
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None) -> Tensor:
-    """Each element set to zero with probability `p`, the others scaled by 1 / (1 - p); `x` itself outside training."""
+    """In training each element is zero with probability `p`, the others grow by 1 / (1 - p); else `x` itself."""
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: p must be a probability, got {p}")
     return apply(Dropout.of(float(p)), x, next_key(generator)) if training and p else x
 
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of `weight` (V, D) by number: input (…) of integers gives (…, D).  The row `padding_idx` gets no gradient."""
+    """Rows of `weight` (V, D) by number: (…) of integers to (…, D).  The row `padding_idx` gets no gradient."""
     if weight.ndim != 2:
         raise ShapeError(f"embedding: expected a weight (V, D), got {weight.shape}")
     check_index(input, weight.shape[0], "embedding")
@@ -93,23 +94,33 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     """x / max(norm of x along dim, eps); a row of zeros stays zero, with a finite gradient."""
     if p == math.inf:
         return x / clamp(amax(x.abs(), dim, True), min=eps)
-    s = sum(x.abs() if p == 1 else x ** 2 if p == 2 else x.abs() ** p, dim, True)
-    far = s > eps ** p
+    s = sum(x.abs() if p == 1 else x**2 if p == 2 else x.abs() ** p, dim, True)
+    far = s > eps**p
     root = where(far, s, 1.0)
     return x / where(far, root if p == 1 else root ** (1 / p), eps)
 
 
-# ---- batch norm -------------------------------------------------------------------------------------------------------
-def batch_norm(x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
-               bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:
+# ---- batch norm ----------------------------------------------------------------------------------
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Normalise each channel (axis 1) with the statistics of the batch in training, else with the running ones.
 
     In training the running ones move by `momentum` towards the batch's mean and its variance over n - 1."""
     if not training:
         return _scaled(x, running_mean, running_var, weight, bias, eps)
     if math.prod(x.shape) == x.shape[1]:
-        raise ValueError(f"batch_norm: one value per channel has no variance: input {x.shape} in training. "
-                         "Use a larger batch, or call .eval()")
+        raise ValueError(
+            f"batch_norm: one value per channel has no variance: input {x.shape} in training. "
+            "Use a larger batch, or call .eval()"
+        )
     like = lambda v: Tensor(x.o.full(x.shape[1:2], v) if x.o.eager else Aval(x.shape[1:2], x.dtype))
     y, mean, var = apply(BatchNorm.of(eps), x, like(1) if weight is None else weight, like(0) if bias is None else bias)
     n = math.prod(x.shape) // max(x.shape[1], 1)
@@ -119,10 +130,12 @@ def batch_norm(x: Tensor, running_mean: Tensor | None, running_var: Tensor | Non
 
 
 def _move(running: Tensor | None, now: Tensor, momentum: float, times: float = 1.0) -> None:
-    """running += momentum · (times · now - running), outside the graph."""
-    if running is not None:
-        now = reshape(now.detach(), running.shape)
-        running.detach().copy_(running.detach() * (1 - momentum) + now * (times * momentum))
+    """running = (1 - momentum) · running + momentum · times · now, on the raw arrays: no part of the graph."""
+    if running is not None and running.o.eager:
+        r = running.array
+        r *= 1 - momentum
+        r += now.array.reshape(r.shape).astype(r.dtype) * (times * momentum)
+        Writes.note(r)
 
 
 def _scaled(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -136,7 +149,7 @@ def _scaled(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: T
     return x * reshape(scale, row) + reshape(shift, row)
 
 
-# ---- losses -------------------------------------------------------------------------------------------------------------
+# ---- losses --------------------------------------------------------------------------------------
 def reduced(loss: Tensor, reduction: str) -> Tensor:
     """The mean or the sum of a loss, or all of it for "none"."""
     if reduction not in ("mean", "sum", "none"):
@@ -147,8 +160,11 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 def _compare(name: str, input: Tensor, target: Tensor) -> None:
     """Warn of shapes that only broadcast: (N, 1) against (N,) compares everything with everything."""
     if input.shape != target.shape:
-        warnings.warn(f"{name}: input {input.shape} and target {target.shape} differ and will broadcast, which is "
-                      "rarely meant. Reshape one of them", stacklevel=3)
+        warnings.warn(
+            f"{name}: input {input.shape} and target {target.shape} differ and will broadcast, which is "
+            "rarely meant. Reshape one of them",
+            stacklevel=3,
+        )
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -165,7 +181,9 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduced((input - target).abs(), reduction)
 
 
-def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
     """-input[target], for log-probabilities (N, C) or (C) and class numbers (N) or ().
 
     Ignored rows count neither in the sum nor in the mean; the mean divides by the weights of the targets."""
@@ -184,22 +202,33 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
     return sum(rows) / sum(w) if reduction == "mean" else reduced(rows, reduction)
 
 
-def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
     """-(t log p + (1 - t) log(1 - p)) of probabilities; the logarithms are at least -100, as in PyTorch."""
     if input.shape != target.shape:
         raise ShapeError(f"binary_cross_entropy: input {input.shape} and target {target.shape} must have one shape")
     if input.o.eager and input.array.size and not bool(((input >= 0) & (input <= 1)).all()):
-        raise ValueError("binary_cross_entropy: the input must be probabilities in [0, 1]. For any number use "
-                         "binary_cross_entropy_with_logits")
+        raise ValueError(
+            "binary_cross_entropy: the input must be probabilities in [0, 1]. For any number use "
+            "binary_cross_entropy_with_logits"
+        )
     loss = apply(BinaryCrossEntropy.of(), input, target)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
-                                     pos_weight: Tensor | None = None) -> Tensor:
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
     """binary_cross_entropy(sigmoid(input), target) without overflow: (1 - t) x + (1 + (w - 1) t) softplus(-x)."""
     if input.shape != target.shape:
-        raise ShapeError(f"binary_cross_entropy_with_logits: input {input.shape} and target {target.shape} must have one shape")
+        raise ShapeError(
+            f"binary_cross_entropy_with_logits: input {input.shape} and target {target.shape} must have one shape"
+        )
     tail = softplus(-input)
     if pos_weight is not None:
         tail = tail * (target * (pos_weight - 1) + 1)
@@ -208,7 +237,33 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 
 
 __all__ = [
-    "avg_pool2d", "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "conv2d", "cross_entropy", "dropout", "elu",
-    "embedding", "flatten", "hardtanh", "l1_loss", "layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid",
-    "max_pool2d", "mse_loss", "nll_loss", "normalize", "one_hot", "relu", "relu6", "sigmoid", "silu", "softmax", "softplus", "tanh",
+    "avg_pool2d",
+    "batch_norm",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "conv2d",
+    "cross_entropy",
+    "dropout",
+    "elu",
+    "embedding",
+    "flatten",
+    "hardtanh",
+    "l1_loss",
+    "layer_norm",
+    "leaky_relu",
+    "linear",
+    "log_softmax",
+    "logsigmoid",
+    "max_pool2d",
+    "mse_loss",
+    "nll_loss",
+    "normalize",
+    "one_hot",
+    "relu",
+    "relu6",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "tanh",
 ]

@@ -1,4 +1,5 @@
 """Layers: Linear, Conv2d, pooling, Flatten, Dropout, Embedding, and the activations.  After `containers.py`."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -52,15 +53,35 @@ class Linear(Module):
 class Conv2d(Module):
     """Convolution of images (N, in_channels, H, W) or (in_channels, H, W)."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size, stride=1, padding=0, dilation=1, groups: int = 1,
-                 bias: bool = True, padding_mode: str = "zeros", device="cpu", dtype=None) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device="cpu",
+        dtype=None,
+    ) -> None:
         if padding_mode != "zeros":
-            raise ValueError(f"Conv2d: padding_mode {padding_mode!r} is not there yet, only 'zeros'; pad before the layer")
+            raise ValueError(
+                f"Conv2d: padding_mode {padding_mode!r} is not there yet, only 'zeros'; pad before the layer"
+            )
         sized(in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
-            raise ValueError(f"Conv2d: groups {groups} must divide in_channels {in_channels} and out_channels {out_channels}")
+            raise ValueError(
+                f"Conv2d: groups {groups} must divide in_channels {in_channels} and out_channels {out_channels}"
+            )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size, self.stride, self.dilation = pair(kernel_size, "kernel_size"), pair(stride, "stride"), pair(dilation, "dilation")
+        self.kernel_size, self.stride, self.dilation = (
+            pair(kernel_size, "kernel_size"),
+            pair(stride, "stride"),
+            pair(dilation, "dilation"),
+        )
         self.padding = padding if isinstance(padding, str) else pair(padding, "padding")
         shape = (out_channels, in_channels // groups, *self.kernel_size)
         self.weight = Parameter(empty(*shape, device=device, dtype=dtype))
@@ -73,8 +94,15 @@ class Conv2d(Module):
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
-        said = [str(self.in_channels), str(self.out_channels), f"kernel_size={self.kernel_size}", f"stride={self.stride}"]
-        said += [f"padding={self.padding}"] * (self.padding != (0, 0)) + [f"dilation={self.dilation}"] * (self.dilation != (1, 1))
+        said = [
+            str(self.in_channels),
+            str(self.out_channels),
+            f"kernel_size={self.kernel_size}",
+            f"stride={self.stride}",
+        ]
+        said += [f"padding={self.padding}"] * (self.padding != (0, 0)) + [f"dilation={self.dilation}"] * (
+            self.dilation != (1, 1)
+        )
         said += [f"groups={self.groups}"] * (self.groups != 1) + ["bias=False"] * (self.bias is None)
         return ", ".join(said)
 
@@ -90,8 +118,10 @@ class MaxPool2d(Module):
         return F.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.dilation)
 
     def extra_repr(self) -> str:
-        return (f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
-                "ceil_mode=False")
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
+            "ceil_mode=False"
+        )
 
 
 class AvgPool2d(Module):
@@ -138,7 +168,9 @@ class Dropout(Module):
 class Embedding(Module):
     """A table of num_embeddings vectors, looked up by number: (…) of integers to (…, embedding_dim)."""
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device="cpu", dtype=None) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device="cpu", dtype=None
+    ) -> None:
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"Embedding: padding_idx {padding_idx} is outside the {num_embeddings} rows")
@@ -167,7 +199,7 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}{pad}"
 
 
-# ---- activations: each is a function as a module --------------------------------------------------------------------------
+# ---- activations: each is a function as a module -------------------------------------------------
 class Activation(Module):
     """A module that calls one function of x."""
 

@@ -1,4 +1,5 @@
 """Losses as modules; each calls its function in `functional.py`, which says what it computes.  After `norm.py`."""
+
 from __future__ import annotations
 
 from minigrad.nn import functional as F
@@ -36,8 +37,13 @@ class WeightedLoss(Loss):
 class CrossEntropyLoss(WeightedLoss):
     """Of logits (N, C, …) and class numbers (N, …)."""
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
-                 label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
         super().__init__(weight, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 

@@ -1,9 +1,10 @@
 """Module: a function with parameters, made of smaller ones; as `torch.nn.Module`.
 
-Parameters, buffers and children are plain attributes, found by what they are, in the order in which they were
-assigned.  A call sets the scope of the pictures: the names of the modules being called.  After `parameter.py`; `state.py`
-moves their values in and out, `containers.py` and `layers.py` come next.
+Parameters, buffers and children are plain attributes, found by what they are, in the order they were assigned.
+A call sets the scope of the pictures: the names of the modules being called.  After `state.py`, which walks and
+moves their values; `containers.py` and `layers.py` come next.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -11,25 +12,24 @@ from dataclasses import replace
 from typing import Any, Self
 
 from minigrad.autograd import RemovableHandle
-from minigrad.device import Device
-from minigrad.dtype import float16, float32, float64, is_float
+from minigrad.dtype import float16, float32, float64
 from minigrad.nn.parameter import Parameter
-from minigrad.nn.state import load_state, state_of
+from minigrad.nn.state import change, load_state, own_buffers, own_parameters, state_of
 from minigrad.nn.text import module_text
 from minigrad.tensor import MODE, Mode, Tensor, current
 
-UNSAVED = ("_inner",)                   # attributes that are not copied, pickled or compared
+UNSAVED = ("_inner",)  # attributes that are not copied, pickled or compared
 
 
 class Module:
     """Base of all layers and models: assign parameters and modules as attributes, write `forward`."""
 
     training = True
-    transparent = False                 # a container that is never called: its children carry its name
-    _name: str | None = None            # the attribute it was last assigned to
-    _inner: tuple[Mode | None, Mode | None] = (None, None)    # the mode it was last called in, and the one it set
-    _marks: dict[str, bool] = {}        # buffers: name -> whether state_dict has it
-    _before: dict[int, tuple] = {}      # hooks, made anew for the first one
+    transparent = False  # a container that is never called: its children carry its name
+    _name: str | None = None  # the attribute it was last assigned to
+    _inner: tuple[Mode | None, Mode | None] = (None, None)  # the mode it was last called in, and the one it set
+    _marks: dict[str, bool] = {}  # buffers: name -> whether state_dict has it
+    _before: dict[int, tuple] = {}  # hooks, made anew for the first one
     _after: dict[int, tuple] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,11 +69,15 @@ class Module:
             out = out if got is None else got
         return out
 
-    def register_forward_pre_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
+    def register_forward_pre_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
         """Call `hook(module, args)` before forward; what it returns takes the place of the arguments."""
         return self._hook("_before", (hook, with_kwargs), prepend)
 
-    def register_forward_hook(self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
+    def register_forward_hook(
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
         """Call `hook(module, args, output)` after forward; what it returns takes the place of the output."""
         return self._hook("_after", (hook, with_kwargs), prepend)
 
@@ -90,10 +94,14 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         old = self.__dict__.get(name)
         if isinstance(old, Parameter) and not (value is None or isinstance(value, Parameter)):
-            raise TypeError(f"{type(self).__name__}.{name} is a Parameter and cannot become a {type(value).__name__}. "
-                            f"Assign a Parameter or None, or change its values: with mg.no_grad(): m.{name}.copy_(...)")
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a Parameter and cannot become a {type(value).__name__}. "
+                f"Assign a Parameter or None, or change its values: with mg.no_grad(): m.{name}.copy_(...)"
+            )
         if name in self._marks and not (value is None or isinstance(value, Tensor)):
-            raise TypeError(f"{type(self).__name__}.{name} is a buffer: assign a Tensor or None, not a {type(value).__name__}")
+            raise TypeError(
+                f"{type(self).__name__}.{name} is a buffer: assign a Tensor or None, not a {type(value).__name__}"
+            )
         object.__setattr__(self, name, value)
         if isinstance(value, Module):
             value._called_as(self._prefix() + name)
@@ -160,7 +168,9 @@ class Module:
     def modules(self) -> Iterator[Module]:
         return (module for _, module in self.named_modules())
 
-    def _named(self, own: Callable[[Module], Iterator[tuple[str, Any]]], prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
+    def _named(
+        self, own: Callable[[Module], Iterator[tuple[str, Any]]], prefix: str, recurse: bool, once: bool
+    ) -> Iterator[tuple[str, Any]]:
         """(dotted name, value) of what `own` finds in each module; `once`: by identity."""
         seen: set[int] = set()
         modules = self.named_modules(prefix, remove_duplicate=once) if recurse else [(prefix, self)]
@@ -170,14 +180,18 @@ class Module:
                     seen.add(id(value))
                     yield (f"{path}.{name}" if path else name), value
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
         """(dotted name, parameter); a tied one once, unless `remove_duplicate` is off."""
         return self._named(own_parameters, prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         return self._named(own_buffers, prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -237,7 +251,7 @@ class Module:
                 p.grad = None if set_to_none else p.grad.detach() * 0
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move to a device, or convert the float parameters and buffers to a dtype, in place: `m.to("sim:0")`, `m.to(mg.float64)`."""
+        """Move to a device, or convert floats to a dtype, in place: `m.to("sim:0")`, `m.to(mg.float64)`."""
         kwargs.pop("non_blocking", None)
         for t in {id(t): t for each in (self.parameters(), self.buffers()) for t in each}.values():
             change(t, args, kwargs)
@@ -266,16 +280,9 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        return module_text(type(self).__name__, self.extra_repr(), [(k, v) for k, v in self.__dict__.items() if isinstance(v, Module)])
-
-
-def own_parameters(module: Module) -> Iterator[tuple[str, Parameter]]:
-    return ((k, v) for k, v in module.__dict__.items() if isinstance(v, Parameter))
-
-
-def own_buffers(module: Module) -> Iterator[tuple[str, Tensor]]:
-    found = ((name, getattr(module, name, None)) for name in module._marks)
-    return ((name, value) for name, value in found if value is not None)
+        return module_text(
+            type(self).__name__, self.extra_repr(), [(k, v) for k, v in self.__dict__.items() if isinstance(v, Module)]
+        )
 
 
 def _free(module: Module, name: str) -> str:
@@ -285,12 +292,3 @@ def _free(module: Module, name: str) -> str:
     if hasattr(type(module), name):
         raise KeyError(f"{type(module).__name__}: the name {name!r} is taken by the class")
     return name
-
-
-def change(t: Tensor, args: tuple, kwargs: dict) -> None:
-    """`t` in place as `t.to(...)` says; integers keep their dtype."""
-    if not is_float(t.dtype):
-        args = tuple(a for a in args if isinstance(a, Device | str | Tensor))
-        args = tuple(a.o.device if isinstance(a, Tensor) else a for a in args)
-        kwargs = {k: v for k, v in kwargs.items() if k != "dtype"}
-    t.data = t.detach().to(*args, **kwargs)

@@ -1,4 +1,5 @@
 """Normalisation: BatchNorm1d, BatchNorm2d and LayerNorm.  After `layers.py`."""
+
 from __future__ import annotations
 
 from minigrad.create import empty, tensor, zeros
@@ -24,10 +25,19 @@ class BatchNorm(Module):
     In training by the batch, whose statistics move the running ones by `momentum` (None: their plain average over all
     batches); in evaluation by the running ones, or by the batch where they are not tracked."""
 
-    axes: tuple[int, ...] = ()                      # how many axes the input may have
+    axes: tuple[int, ...] = ()  # how many axes the input may have
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, device="cpu", dtype=None, bias: bool = True) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device="cpu",
+        dtype=None,
+        bias: bool = True,
+    ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         how = {"device": device, "dtype": dtype}
@@ -35,7 +45,9 @@ class BatchNorm(Module):
         self.bias = Parameter(empty(num_features, **how)) if affine and bias else None
         self.register_buffer("running_mean", zeros(num_features, **how) if track_running_stats else None)
         self.register_buffer("running_var", zeros(num_features, **how) if track_running_stats else None)
-        self.register_buffer("num_batches_tracked", tensor(0, dtype=int64, device=device) if track_running_stats else None)
+        self.register_buffer(
+            "num_batches_tracked", tensor(0, dtype=int64, device=device) if track_running_stats else None
+        )
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
@@ -52,8 +64,10 @@ class BatchNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim not in self.axes or x.shape[1] != self.num_features:
-            raise ShapeError(f"{type(self).__name__}({self.num_features}): input {x.shape}: expected "
-                             f"{' or '.join(f'{n} axes' for n in self.axes)} with {self.num_features} channels in axis 1")
+            raise ShapeError(
+                f"{type(self).__name__}({self.num_features}): input {x.shape}: expected "
+                f"{' or '.join(f'{n} axes' for n in self.axes)} with {self.num_features} channels in axis 1"
+            )
         of_batch = self.training or self.running_mean is None
         mean, var = (self.running_mean, self.running_var) if self.track_running_stats else (None, None)
         momentum = self._counted() if self.training and self.track_running_stats else 0.0
@@ -61,12 +75,16 @@ class BatchNorm(Module):
 
     def _counted(self) -> float:
         """Count this batch; how far it moves the running statistics."""
-        self.num_batches_tracked.add_(1)
-        return 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
+        count = self.num_batches_tracked
+        if count.o.eager:
+            count.array[...] += 1
+        return 1 / count.item() if self.momentum is None else self.momentum
 
     def extra_repr(self) -> str:
-        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-                f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
 
 
 class BatchNorm1d(BatchNorm):
@@ -84,8 +102,15 @@ class BatchNorm2d(BatchNorm):
 class LayerNorm(Module):
     """Each sample to mean 0 and variance 1 over its last axes, of shape `normalized_shape`; then weight and bias."""
 
-    def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
-                 bias: bool = True, device="cpu", dtype=None) -> None:
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device="cpu",
+        dtype=None,
+    ) -> None:
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         make = lambda wanted: Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if wanted else None
@@ -100,4 +125,5 @@ class LayerNorm(Module):
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        said = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return f"{said}, bias={self.bias is not None}"

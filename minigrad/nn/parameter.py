@@ -1,4 +1,5 @@
 """Parameter: the tensors that a Module owns and an optimiser changes.  `module.py` comes next."""
+
 from __future__ import annotations
 
 from minigrad.create import check_differentiable
@@ -10,8 +11,9 @@ class Parameter(Tensor):
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
         if not isinstance(data, Tensor):
-            raise TypeError(f"Parameter: expected a Tensor, got {type(data).__name__}. "
-                            "Make it one first: mg.tensor(...)")
+            raise TypeError(
+                f"Parameter: expected a Tensor, got {type(data).__name__}. Make it one first: mg.tensor(...)"
+            )
         super().__init__(data.array)
         if requires_grad:
             check_differentiable(self.dtype)

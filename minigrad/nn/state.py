@@ -1,10 +1,27 @@
-"""The state of a module as {dotted name: tensor}, out and in.  Before `module.py`, whose methods these are."""
+"""The state of a module: what it owns, as {dotted name: tensor} out and in, and moved to another dtype or device.
+
+After `text.py`, before `module.py`, whose methods these are.
+"""
+
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from minigrad.autograd import no_grad
+from minigrad.device import Device
+from minigrad.dtype import is_float
+from minigrad.nn.parameter import Parameter
 from minigrad.tensor import Tensor
+
+
+def own_parameters(module: Any) -> Iterator[tuple[str, Parameter]]:
+    return ((k, v) for k, v in module.__dict__.items() if isinstance(v, Parameter))
+
+
+def own_buffers(module: Any) -> Iterator[tuple[str, Tensor]]:
+    found = ((name, getattr(module, name, None)) for name in module._marks)
+    return ((name, value) for name, value in found if value is not None)
 
 
 class Incompatible(NamedTuple):
@@ -20,8 +37,6 @@ class Incompatible(NamedTuple):
 
 def places(module: Any) -> dict[str, tuple[Any, str]]:
     """{dotted name: (module, attribute)} of all parameters and persistent buffers, tied ones under each name."""
-    from minigrad.nn.module import own_buffers, own_parameters
-
     found = {}
     for path, m in module.named_modules(remove_duplicate=False):
         names = [name for name, _ in own_parameters(m)]
@@ -53,8 +68,11 @@ def load_state(module: Any, state: dict[str, Tensor], strict: bool, assign: bool
         lines += [f"missing: {', '.join(missing)}"] * bool(missing)
         lines += [f"unexpected: {', '.join(map(str, unexpected))}"] * bool(unexpected)
     if lines:
-        raise RuntimeError(f"load_state_dict: the state does not fit {type(module).__name__}; nothing was loaded.\n  "
-                           + "\n  ".join(lines) + ("\nstrict=False ignores missing and unexpected keys" if missing or unexpected else ""))
+        raise RuntimeError(
+            f"load_state_dict: the state does not fit {type(module).__name__}; nothing was loaded.\n  "
+            + "\n  ".join(lines)
+            + ("\nstrict=False ignores missing and unexpected keys" if missing or unexpected else "")
+        )
     for key, (m, name) in here.items():
         if key in state:
             _put(m, name, state[key], assign)
@@ -77,3 +95,12 @@ def _put(module: Any, name: str, value: Tensor, assign: bool) -> None:
         setattr(module, name, value)
     else:
         setattr(module, name, type(target)(value, target.requires_grad))
+
+
+def change(t: Tensor, args: tuple, kwargs: dict) -> None:
+    """`t` in place as `t.to(...)` says; integers keep their dtype."""
+    if not is_float(t.dtype):
+        args = tuple(a for a in args if isinstance(a, Device | str | Tensor))
+        args = tuple(a.o.device if isinstance(a, Tensor) else a for a in args)
+        kwargs = {k: v for k, v in kwargs.items() if k != "dtype"}
+    t.data = t.detach().to(*args, **kwargs)

@@ -1,4 +1,5 @@
 """How a module is written as text: one line for a leaf, an indented tree for the rest, as PyTorch."""
+
 from __future__ import annotations
 
 
@@ -24,5 +25,7 @@ def folded_text(name: str, children: list) -> str:
             runs[-1][1] = i
         else:
             runs.append([i, i, text])
-    lines = [f"({a}): {indented(text)}" if a == b else f"({a}-{b}): {b - a + 1} x {indented(text)}" for a, b, text in runs]
+    lines = [
+        f"({a}): {indented(text)}" if a == b else f"({a}-{b}): {b - a + 1} x {indented(text)}" for a, b, text in runs
+    ]
     return f"{name}(\n  " + "\n  ".join(lines) + "\n)" if lines else f"{name}()"

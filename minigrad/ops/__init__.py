@@ -2,7 +2,8 @@
 
 `FUNCTIONS` and `METHODS` are derived from the names the classes give themselves; `methods.py` puts them on Tensor.
 """
-from minigrad.ops import elementwise, compare, reduce, views, shape, matmul, index, random, conv, fused, losses, transfer, traced  # noqa: F401, I001
+from minigrad.ops import elementwise, compare, trig, exponential, rounding  # noqa: F401, I001
+from minigrad.ops import reduce, views, diagonals, limits, activations, shape, matmul, einsum, index, random, conv, pooling, structure, indexed, scan, fused, losses, transfer, traced  # noqa: F401, I001
 from minigrad.ops.doors import function
 from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
 from minigrad.ops.samples import Sample

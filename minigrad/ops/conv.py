@@ -39,11 +39,11 @@ def out_sizes(size, kernel, stride, padding, dilation, name: str) -> tuple[int, 
 
 @op
 class Windows(Op):
-    """Every window of the last two axes: (…, H, W) as (…, OH, OW, KH, KW); a copy"""
+    """Every window of the last axes: (…, H, W) as (…, OH, OW, KH, KW); a copy"""
 
-    kernel: Pair
-    stride: Pair
-    dilation: Pair
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     onnx = NoOnnx("no im2col")
 
     def forward(self, o, x):
@@ -53,15 +53,17 @@ class Windows(Op):
         return o.fold(g, x_shape, self.stride, self.dilation)
 
     def infer(self, x: Aval) -> Aval:
-        sizes = out_sizes(x.shape[-2:], self.kernel, self.stride, (0, 0), self.dilation, "windows")
-        return Aval((*x.shape[:-2], *sizes, *self.kernel), x.dtype)
+        n = len(self.kernel)
+        sizes = out_sizes(x.shape[-n:], self.kernel, self.stride, (0,) * n, self.dilation, "windows")
+        return Aval((*x.shape[:-n], *sizes, *self.kernel), x.dtype)
 
     def flops(self, y: Aval, x: Aval) -> int:
         return 0
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of((2, 2), (1, 2), (1, 1)), ("normal(1,4,5)",)), Sample(cls.of((2, 2), (1, 1), (2, 1)), ("normal(4,5)",))]
+        return [Sample(cls.of((2, 2), (1, 2), (1, 1)), ("normal(1,4,5)",)), Sample(cls.of((2, 2), (1, 1), (2, 1)), ("normal(4,5)",)),
+                Sample(cls.of((3,), (2,), (1,)), ("normal(2,6)",))]
 
 
 @op
@@ -69,15 +71,15 @@ class Fold(Op):
     """The adjoint of Windows: every window added back to its place"""
 
     shape: tuple[int, ...]
-    stride: Pair
-    dilation: Pair
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     onnx = NoOnnx("Col2Im")
 
     def forward(self, o, x):
         return o.fold(x, self.shape, self.stride, self.dilation)
 
     def dx(self, o, g, x_shape):
-        return o.windows(g, x_shape[-2:], self.stride, self.dilation)
+        return o.windows(g, x_shape[-len(self.stride):], self.stride, self.dilation)
 
     def infer(self, x: Aval) -> Aval:
         return Aval(self.shape, x.dtype)

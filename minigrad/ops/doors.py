@@ -171,7 +171,7 @@ def door(op, operator: bool = False) -> Callable[..., Tensor]:
     stub = _STUBS[len(op.inputs)]
     scope = {"open_door": open_door, "op": op, "operator": operator}
     scope["me"] = me = FunctionType(stub.__code__, scope, op.functional or op.method or type(op).__name__)
-    me.__doc__ = type(op).__doc__
+    me.__doc__, me.__qualname__, me.__module__ = type(op).__doc__, me.__name__, "minigrad"
     return me
 
 

@@ -82,7 +82,7 @@ class Pow(Elementwise):
         return a ** b
 
     def da(self, o, g, a, b):
-        return o.where(b == o.zero, o.zero, g * (b * a ** (b - o.one)))
+        return o.where(b == o.zero, o.zero, g * (b * a ** o.where(b == o.zero, o.one, b - o.one)))
 
     def db(self, o, g, a, b, y):
         return o.where((a == o.zero) & (b >= o.zero), o.zero, g * y * o.log(o.where(a == o.zero, o.one, a)))

@@ -2,6 +2,7 @@
 
 `cross_entropy` is in `fused.py`; `nn/functional.py` has the calls users write.  After `fused.py`.
 """
+
 from __future__ import annotations
 
 import math

@@ -53,7 +53,7 @@ class Op:
     functional: str | None = None      # the name in mg and mg.nn.functional
     precision: str = "follow"          # what autocast does: "low", "high" or "follow"
     onnx: str | NoOnnx = NoOnnx("not said")
-    takes: str = "any"                 # "float": integer inputs are converted to the default float dtype
+    takes: str = "any"                 # "float": integers are converted to the default float dtype; "only float": refused
     mixes: bool = False                # inputs of different dtypes are promoted, as PyTorch does elementwise
     exact: bool = False                # rules give each gradient in its input's own shape (set for one input)
     flat: bool = True                  # may have a door: its output is never a view
@@ -162,6 +162,8 @@ def _read_rules(cls: type) -> None:
     else:
         cls.reads = {i: names(getattr(cls, "d" + i), 3) for i in cls.inputs if hasattr(cls, "d" + i)}
     cls.extras_read = names(cls.extras, 2) if hasattr(cls, "extras") else ()
+    if {"y", "g", "o"} & {*cls.inputs}:
+        raise TypeError(f"{cls.__name__}: an input may not be called y, g or o: {cls.inputs}. Rules give these names another meaning")
     known = {*cls.inputs, "y", *cls.extra, *(i + "_shape" for i in cls.inputs)}
     for i, read in cls.reads.items():
         if not known.issuperset(read):
@@ -181,6 +183,9 @@ def _common_dtype(op: Op, xs) -> np.dtype:
     if not op.mixes and len({x.dtype for x in xs}) > 1:
         listed = ", ".join(f"{x.dtype}{list(x.shape)}" for x in xs)
         raise DTypeError(f"{op.label}: inputs must have one dtype, got {listed}. Convert with .to(dtype)")
+    if op.takes == "only float":
+        for x in xs:
+            accept(x.dtype, op.label, "float")
     dtype = result_type([x.dtype for x in xs if x.ndim], [x.dtype for x in xs if not x.ndim], [])
     return get_default_dtype() if op.takes == "float" and not is_float(dtype) else dtype
 

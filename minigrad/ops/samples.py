@@ -38,6 +38,12 @@ _DRAW = {
     "unit": lambda r, s: r.uniform(-0.9, 0.9, s),
     "away": lambda r, s: r.uniform(0.2, 2, s) * r.choice([-1, 1], s),       # from zero
     "spread": lambda r, s: r.permutation(np.prod(s, dtype=int)).reshape(s) * 0.37 - 1.1,    # all different
+    "above": lambda r, s: r.uniform(1.2, 3, s),
+    "below": lambda r, s: r.uniform(-2, -0.5, s),
+    "steps": lambda r, s: r.integers(-3, 3, s) + r.uniform(0.1, 0.4, s) + 0.5 * r.integers(0, 2, s),    # no integers, no halves
+    "whole": lambda r, s: r.integers(-9, 9, s),
+    "few": lambda r, s: r.integers(0, 5, s),
+    "rising": lambda r, s: np.sort(r.standard_normal(s), -1),
     "truth": lambda r, s: r.integers(0, 2, s).astype(bool),
     "key": lambda r, s: np.array([7, 3], np.int64),
 }

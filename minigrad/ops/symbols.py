@@ -45,7 +45,7 @@ class Symbols:
         pattern = self.dialect.call.get(name)
         if pattern is None:
             raise NotSymbolic(name)
-        truth = name in ("isnan", "logical_not")
+        truth = name in ("isnan", "isfinite", "isinf", "logical_not")
         return lambda *xs: Symbol(pattern.format(*(x.number for x in xs)), self, truth)
 
 
@@ -70,7 +70,15 @@ class Symbol:
 
 
 def _operator(sign: str, truth: bool = False):
-    return lambda a, b: Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
+    def combined(a: Symbol, b: Symbol) -> Symbol:
+        if not isinstance(b, Symbol):
+            raise TypeError(f"a rule takes its numbers from the algebra, where they have a dtype: o.lit({b}), not {b!r}")
+        return Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
+    return combined
+
+
+def _swapped(b: Symbol, a) -> Symbol:
+    return b + a                                                  # `2 * x` in a rule: the same refusal
 
 
 def _of_truths(sign: str):
@@ -79,22 +87,28 @@ def _of_truths(sign: str):
 
 for _name, _sign in dict(add="+", sub="-", mul="*", truediv="/").items():
     setattr(Symbol, f"__{_name}__", _operator(_sign))
+    setattr(Symbol, f"__r{_name}__", _swapped)
 for _name, _sign in dict(gt=">", ge=">=", lt="<", le="<=", eq="==", ne="!=").items():
     setattr(Symbol, f"__{_name}__", _operator(_sign, truth=True))
 for _name, _sign in {"and": "&", "or": "|"}.items():
     setattr(Symbol, f"__{_name}__", _of_truths(_sign))
 
-_NUMPY = "exp log log1p expm1 sqrt tanh sin cos abs sign floor maximum minimum isnan logical_not".split()
-PYTHON = Symbols(Dialect("o.lit({!r})", {**{n: f"o.{n}({{}})" for n in _NUMPY}, "maximum": "o.maximum({}, {})",
-                                         "minimum": "o.minimum({}, {})", "pow": "({} ** {})"},
-                         "o.where({c}, {a}, {b})", "{}", "o.zero", "o.one"))
-NUMBA = Symbols(Dialect("f4({!r})", {**{n: f"np.{n}({{}})" for n in _NUMPY}, "abs": "abs({})", "maximum": "np.maximum({}, {})",
-                                     "minimum": "np.minimum({}, {})", "pow": "({} ** {})", "logical_not": "(not {})"},
-                        "({a} if {c} else {b})", "f4({})"))
-C = Symbols(Dialect("{!r}f", {**{n: f"{n}f({{}})" for n in _NUMPY}, "abs": "fabsf({})", "maximum": "fmaxf({}, {})",
-                              "minimum": "fminf({}, {})", "pow": "powf({}, {})", "isnan": "isnan({})",
-                              "logical_not": "(!{})", "sign": "copysignf(1.0f, {})"},
-                    "({c} ? {a} : {b})", "(float)({})"))
+_NUMPY = "exp log log1p expm1 sqrt tanh sin cos tan sinh cosh exp2 log2 log10 abs sign floor ceil trunc rint".split()
+_NUMPY += "maximum minimum isnan logical_not".split()
+_ARCS = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
+_TWO = {"atan2": "arctan2", "hypot": "hypot", "fmod": "fmod"}
+_POW = {"pow": "({} ** {})"}
+PYTHON = Symbols(Dialect("o.lit({!r})", {
+    **{n: f"o.{n}({{}})" for n in (*_NUMPY, *_ARCS, "isfinite", "isinf", "erf")}, **_POW,
+    **{n: f"o.{n}({{}}, {{}})" for n in ("maximum", "minimum", *_TWO)}}, "o.where({c}, {a}, {b})", "{}", "o.zero", "o.one"))
+NUMBA = Symbols(Dialect("f4({!r})", {
+    **{n: f"np.{n}({{}})" for n in _NUMPY}, **{n: f"np.{m}({{}})" for n, m in _ARCS.items()}, **_POW,
+    **{n: f"np.{m}({{}}, {{}})" for n, m in _TWO.items()}, "maximum": "np.maximum({}, {})", "minimum": "np.minimum({}, {})",
+    "abs": "abs({})", "logical_not": "(not {})"}, "({a} if {c} else {b})", "f4({})"))
+C = Symbols(Dialect("{!r}f", {
+    **{n: f"{n}f({{}})" for n in (*_NUMPY, *_ARCS)}, **{n: f"{n}f({{}}, {{}})" for n in ("atan2", "hypot", "fmod")},
+    "abs": "fabsf({})", "maximum": "fmaxf({}, {})", "minimum": "fminf({}, {})", "pow": "powf({}, {})", "isnan": "isnan({})",
+    "logical_not": "(!{})", "sign": "copysignf(1.0f, {})"}, "({c} ? {a} : {b})", "(float)({})"))
 
 
 def emit(op, o: Symbols, gradient_of: str | None = None, truths: tuple[str, ...] = ()) -> str:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from minigrad.ops import compare as c, conv, elementwise as e, index as i, random, reduce as r, shape as s, views as v
+import numpy as np
+
+from minigrad.aval import Aval
+from minigrad.ops import compare as c, conv, diagonals as d, elementwise as e, exponential as p, index as i, random, reduce as r
+from minigrad.ops import rounding as n, scan, shape as s, trig, views as v
 from minigrad.ops.doors import function, literal
 from minigrad.ops.matmul import MatMul
 from minigrad.ops.op import cast
@@ -28,6 +32,8 @@ class Traced:
 
     exp, log, log1p, sqrt, tanh = map(staticmethod, map(function, (e.Exp, e.Log, e.Log1p, e.Sqrt, e.Tanh)))
     sin, cos, abs, sign = map(staticmethod, map(function, (e.Sin, e.Cos, e.Abs, e.Sign)))
+    sinh, cosh = map(staticmethod, map(function, (trig.Sinh, trig.Cosh)))
+    floor, trunc, expm1, erf = map(staticmethod, map(function, (n.Floor, n.Trunc, p.Expm1, p.Erf)))
     maximum, minimum, matmul = map(staticmethod, map(function, (e.Maximum, e.Minimum, MatMul)))
     isnan, logical_not = map(staticmethod, map(function, (c.IsNan, c.Not)))
 
@@ -55,6 +61,15 @@ class Traced:
     def min(self, x, axis=None, keepdims=False):
         return function(r.Amin, r.axes_of(axis, x.ndim, "min"), keepdims)(x)
 
+    def cumsum(self, x, axis):
+        return apply(scan.CumSum.of(axis), x)
+
+    def cumprod(self, x, axis):
+        return apply(scan.CumProd.of(axis), x)
+
+    def recurrence(self, a, b, axis):
+        return apply(scan.Recurrence.of(axis), a, b)
+
     def reshape(self, x, shape):
         return x if x.shape == tuple(shape) else v.reshape(x, shape)
 
@@ -75,6 +90,25 @@ class Traced:
 
     def put(self, x, key, value):
         return apply(v.Put.of(v.freeze_key(key)), x, value)
+
+    def diagonal(self, x, offset, axis1, axis2):
+        return apply(d.Diagonal.of(offset, axis1, axis2), x)
+
+    def on_diagonal(self, g, shape, offset, axis1, axis2):
+        return apply(d.OnDiagonal.of(tuple(shape), offset, axis1, axis2), g)
+
+    def put_diagonal(self, x, value, offset, axis1, axis2):
+        return apply(d.PutDiagonal.of(offset, axis1, axis2), x, value)
+
+    def tril(self, x, k):
+        return apply(d.Tril.of(k), x)
+
+    def triu(self, x, k):
+        return apply(d.Triu.of(k), x)
+
+    def constant(self, host):
+        raw = self.raw
+        return Tensor(raw.constant(host) if raw.eager else Aval(np.shape(host), raw.dtype))
 
     def pad(self, x, widths, value=0.0):
         return apply(s.Pad.of(widths, value), x)

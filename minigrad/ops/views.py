@@ -341,6 +341,11 @@ def expand(x: Tensor, *sizes) -> Tensor:
     return apply(Expand.of(want), x)
 
 
+def cut(x: Tensor, key: tuple) -> Tensor:
+    """x[key] for a key of integers, slices, None and …: a view."""
+    return apply(Cut.of(freeze_key(key)), x)
+
+
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """A new axis of size 1 at `dim`."""
     (at,) = axes_of(dim, x.ndim + 1, "unsqueeze")

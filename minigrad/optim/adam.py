@@ -1,4 +1,5 @@
 """Adam (Kingma & Ba 2015), AMSGrad (Reddi et al. 2018) and AdamW (Loshchilov & Hutter 2019).  After `sgd.py`."""
+
 from __future__ import annotations
 
 import math
@@ -16,9 +17,20 @@ class Adam(Optimizer):
     decoupled = False
     counted = ("step",)
 
-    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False) -> None:
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize))
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(
+            params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize)
+        )
 
     def check(self, group: Group) -> None:
         self.at_least(group, "lr", "eps", "weight_decay")
@@ -29,9 +41,17 @@ class Adam(Optimizer):
 
     def constants(self, group: Group, state: dict, fresh: bool) -> dict[str, float]:
         (b1, b2), lr, t = group["betas"], group["lr"], state["step"]
-        c1, root2 = 1 - b1 ** t, math.sqrt(1 - b2 ** t)
-        return {"b1": b1, "b2": b2, "new1": 1 - b1, "new2": 1 - b2, "lr": lr * root2 / c1, "eps": group["eps"] * root2,
-                "decay": group["weight_decay"], "shrink": 1 - lr * group["weight_decay"]}
+        c1, root2 = 1 - b1**t, math.sqrt(1 - b2**t)
+        return {
+            "b1": b1,
+            "b2": b2,
+            "new1": 1 - b1,
+            "new2": 1 - b2,
+            "lr": lr * root2 / c1,
+            "eps": group["eps"] * root2,
+            "decay": group["weight_decay"],
+            "shrink": 1 - lr * group["weight_decay"],
+        }
 
     def update(self, x, g, slots: list, c: dict, group: Group) -> None:
         m, v, *top = slots
@@ -55,6 +75,15 @@ class AdamW(Adam):
 
     decoupled = True
 
-    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False) -> None:
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)

@@ -3,6 +3,7 @@
 Chained and resumed as PyTorch's: each step computes the next rate from the present one, so that a rate changed by hand,
 or by another schedule, stays changed.  After `adam.py`.
 """
+
 from __future__ import annotations
 
 import math
@@ -21,10 +22,12 @@ class LRScheduler:
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
-                raise KeyError(f"{type(self).__name__}: last_epoch = {last_epoch} resumes, but group {i} has no 'initial_lr'. "
-                               "Load the optimiser's state first, or start with last_epoch = -1")
+                raise KeyError(
+                    f"{type(self).__name__}: last_epoch = {last_epoch} resumes, but group {i} has no 'initial_lr'. "
+                    "Load the optimiser's state first, or start with last_epoch = -1"
+                )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self._starting = True                           # the first step only counts: a resumed rate stays
+        self._starting = True  # the first step only counts: a resumed rate stays
         self.step()
         self._starting = False
 
@@ -56,9 +59,14 @@ class LRScheduler:
 
 
 class LambdaLR(LRScheduler):
-    """The first rate times `lr_lambda(epoch)`: one function for all groups, or one for each.  Functions are not saved."""
+    """The first rate times `lr_lambda(epoch)`, one function for all groups or one for each; they are not saved."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | list[Callable[[int], float]], last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
         n = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * n
         if len(self.lr_lambdas) != n:
@@ -124,7 +132,7 @@ class CosineAnnealingLR(LRScheduler):
         epoch, period = self.last_epoch, self.T_max
         if self._starting:
             return lr
-        if (epoch - 1 - period) % (2 * period) == 0:                # at the bottom the quotient below is 0 / 0
+        if (epoch - 1 - period) % (2 * period) == 0:  # at the bottom the quotient below is 0 / 0
             return lr + (base - self.eta_min) * (1 - math.cos(math.pi / period)) / 2
         step = (1 + math.cos(math.pi * epoch / period)) / (1 + math.cos(math.pi * (epoch - 1) / period))
         return step * (lr - self.eta_min) + self.eta_min

@@ -4,6 +4,7 @@ An optimiser is its defaults, their check, the names of the arrays it keeps (`sl
 (`constants`) and the update of raw arrays in place (`update`), which runs on NumPy, sim and CuPy arrays alike.  After
 `blocks.py`; `sgd.py` and `adam.py` come next.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -12,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.aval import Aval
 from minigrad.autograd import enable_grad
+from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import ShapeError
 from minigrad.optim.blocks import Scratch, blocks
@@ -23,7 +24,7 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """Base of all optimisers; `params` is an iterable of tensors, or of dicts with "params" and options of their own."""
+    """Base of all optimisers; `params`: an iterable of tensors, or of dicts with "params" and options of their own."""
 
     def __init__(self, params: Iterable[Tensor] | Iterable[Group], defaults: Group) -> None:
         self.defaults = defaults
@@ -35,12 +36,16 @@ class Optimizer:
 
     def _groups(self, params: Any) -> list[Group]:
         if isinstance(params, Tensor | dict):
-            raise TypeError(f"{type(self).__name__}: params must be an iterable of tensors or of dicts, not a "
-                            f"{type(params).__name__}. Put it in a list")
+            raise TypeError(
+                f"{type(self).__name__}: params must be an iterable of tensors or of dicts, not a "
+                f"{type(params).__name__}. Put it in a list"
+            )
         found = list(params)
         if not found:
-            raise ValueError(f"{type(self).__name__}: no parameters. Was the generator walked before, or does the model "
-                             "keep its layers in a plain list? Use model.parameters() anew, and nn.ModuleList")
+            raise ValueError(
+                f"{type(self).__name__}: no parameters. Was the generator walked before, or does the model "
+                "keep its layers in a plain list? Use model.parameters() anew, and nn.ModuleList"
+            )
         return found if isinstance(found[0], dict) else [{"params": found}]
 
     # -- groups
@@ -56,7 +61,9 @@ class Optimizer:
         for p in params:
             _check_parameter(p, type(self).__name__)
             if id(p) in taken:
-                raise ValueError(f"{type(self).__name__}: a parameter of shape {p.shape} appears twice. Each belongs to one group, once")
+                raise ValueError(
+                    f"{type(self).__name__}: a parameter of shape {p.shape} appears twice; once is enough"
+                )
             taken.add(id(p))
         self.param_groups.append(group)
 
@@ -69,8 +76,10 @@ class Optimizer:
         for name in names:
             for value in group[name] if isinstance(group[name], tuple | list) else (group[name],):
                 if isinstance(value, Tensor) or not low <= value < below:
-                    raise ValueError(f"{type(self).__name__}: {name} = {group[name]!r} must be a number of at least {low:g}"
-                                     + (f" and below {below:g}" if below < np.inf else ""))
+                    raise ValueError(
+                        f"{type(self).__name__}: {name} = {group[name]!r} must be a number of at least {low:g}"
+                        + (f" and below {below:g}" if below < np.inf else "")
+                    )
 
     # -- gradients
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -95,9 +104,11 @@ class Optimizer:
         return loss
 
     def _step_one(self, p: Tensor, g: Tensor, group: Group, known: dict) -> None:
-        fresh = p not in self.state
         state = self.state.setdefault(p, {})
-        kept = self._slots(p, state, group)
+        names = self.slots(group)
+        fresh = any(state.get(name) is None for name in names)
+        if fresh:
+            _start(p, state, names)
         if "step" in self.counted:
             state["step"] = state.get("step", 0) + 1
         if not p.o.eager:
@@ -109,11 +120,11 @@ class Optimizer:
         if numbers is None:
             lit = (lambda v: np.array(v, p.dtype)) if p.array.__class__ is np.ndarray else float
             numbers = known[key] = {k: lit(v) for k, v in self.constants(group, state, fresh).items()}
-        for x, gx, *slots in blocks((p.array, g.array, *kept)):
+        for x, gx, *slots in blocks((p.array, g.array, *[state[name].array for name in names])):
             self.update(x, gx, slots, numbers, group)
         Writes.note(p.array)
 
-    counted: tuple[str, ...] = ()                    # ("step",) if the number of steps is part of the state
+    counted: tuple[str, ...] = ()  # ("step",) if the number of steps is part of the state
 
     def slots(self, group: Group) -> tuple[str, ...]:
         """The names of the arrays kept for each parameter: zeros at first."""
@@ -126,16 +137,6 @@ class Optimizer:
     def update(self, x, g, slots: list, c: dict, group: Group) -> None:
         """Change `x` and its slots in place, given the gradient `g`, which must stay as it is."""
         raise NotImplementedError(f"{type(self).__name__} must define update()")
-
-    def _slots(self, p: Tensor, state: dict, group: Group) -> list:
-        """The raw arrays of a parameter's slots."""
-        found = []
-        for name in self.slots(group):
-            t = state.get(name)
-            if t is None:
-                t = state[name] = Tensor(p.o.full(p.shape, 0) if p.o.eager else Aval(p.shape, p.dtype))
-            found.append(t.array)
-        return found
 
     def decayed(self, x, g, c: dict, group: Group):
         """The gradient with its sign (`maximize`) and weight decay: `g` itself, or scratch memory 1."""
@@ -155,17 +156,23 @@ class Optimizer:
         return {"state": {number[id(p)]: dict(s) for p, s in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over options and state, copied, onto each parameter's device and dtype; the next step is as if uninterrupted."""
+        """Take over options and state, as copies on each parameter's device and in its dtype, and go on from there."""
         groups = state_dict["param_groups"]
         have, given = ([len(g["params"]) for g in gs] for gs in (self.param_groups, groups))
         if have != given:
-            raise ValueError(f"{type(self).__name__}: the state has groups of {given} parameters, the optimiser of {have}")
+            raise ValueError(
+                f"{type(self).__name__}: the state has groups of {given} parameters, the optimiser of {have}"
+            )
         params = [p for group in self.param_groups for p in group["params"]]
         numbers = [i for group in groups for i in group["params"]]
         by_number = dict(zip(numbers, params))
-        state = {by_number[i]: {k: _placed(v, by_number[i]) for k, v in s.items()} for i, s in state_dict["state"].items()}
-        self.param_groups = [{**deepcopy({k: v for k, v in new.items() if k != "params"}), "params": old["params"]}
-                             for new, old in zip(groups, self.param_groups)]
+        state = {
+            by_number[i]: {k: _placed(v, by_number[i]) for k, v in s.items()} for i, s in state_dict["state"].items()
+        }
+        self.param_groups = [
+            {**deepcopy({k: v for k, v in new.items() if k != "params"}), "params": old["params"]}
+            for new, old in zip(groups, self.param_groups)
+        ]
         self.state = state
 
     def __getstate__(self) -> dict:
@@ -178,12 +185,21 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
+def _start(p: Tensor, state: dict, names: tuple[str, ...]) -> None:
+    """Zeros for every slot that is not there."""
+    for name in names:
+        if state.get(name) is None:
+            state[name] = Tensor(p.o.full(p.shape, 0) if p.o.eager else Aval(p.shape, p.dtype))
+
+
 def _check_parameter(p: Any, name: str) -> None:
     if not isinstance(p, Tensor):
         raise TypeError(f"{name}: a parameter must be a Tensor, got {type(p).__name__}")
     if not p.is_leaf:
-        raise ValueError(f"{name}: a tensor of shape {p.shape} was made by an operation ({p.made_at}), so a step would not "
-                         "reach what it came from. Pass the leaf, or x.detach().requires_grad_()")
+        raise ValueError(
+            f"{name}: a tensor of shape {p.shape} was made by an operation ({p.made_at}), so a step would not "
+            "reach what it came from. Pass the leaf, or x.detach().requires_grad_()"
+        )
 
 
 def _placed(value: Any, p: Tensor) -> Any:

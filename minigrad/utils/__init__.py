@@ -1,4 +1,5 @@
 """`torch.utils`' names: only re-exports."""
+
 from minigrad import data
 
 __all__ = ["data"]

@@ -1,17 +1,15 @@
-"""Backward: order, accumulation, refusals, hooks, modes, memory.  Gradients are checked with non-unit upstream ones."""
-import asyncio
-import contextvars
-import gc
+"""Backward: order, accumulation, refusals, choosing inputs, higher derivatives, places.
+
+Gradients are checked with non-unit upstream ones.
+"""
+
 import sys
-import threading
-import weakref
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from minigrad.errors import GraphError, ShapeError
-from minigrad.tensor import Node, Tensor, Writes
 
 
 def leaf(*values, dtype=mg.float64):
@@ -26,11 +24,12 @@ def here(offset=0):
 
 # -- order
 
+
 def test_a_node_waits_for_every_gradient_that_reaches_it():
     x = leaf(2.0)
     y = x * x
     (x + y * x).backward(mg.tensor([3.0], dtype=mg.float64))
-    assert x.grad.tolist() == [39.0]                             # 3 (3 x² + 1)
+    assert x.grad.tolist() == [39.0]  # 3 (3 x² + 1)
 
 
 def test_a_ladder_of_diamonds_doubles_at_each_step():
@@ -56,12 +55,13 @@ def test_random_graphs_have_the_gradients_of_forward_mode():
                 values.append((a * b * 0.5, 0.5 * (da * b.detach().numpy() + db * a.detach().numpy())))
         y, dy = values[-1]
         g = r.standard_normal(2)
-        for x, got, want in zip(xs, mg.autograd.grad(y, xs, mg.tensor(g), materialize_grads=True), dy):
+        for got, want in zip(mg.autograd.grad(y, xs, mg.tensor(g), materialize_grads=True), dy):
             np.testing.assert_allclose(got.numpy(), want * g, rtol=1e-12, atol=1e-12)
 
 
 def test_runs_are_bit_equal():
     """Nothing depends on addresses or hashes: twenty runs give the same bits."""
+
     def run():
         r = np.random.default_rng(3)
         w = mg.tensor(r.standard_normal((8, 8)).astype("f4"), requires_grad=True)
@@ -70,10 +70,12 @@ def test_runs_are_bit_equal():
             h = (h @ w + h.mean(1, True)).tanh() * h.softmax(1) + h
         h.sum().backward()
         return w.grad.numpy().tobytes()
+
     assert len({run() for _ in range(20)}) == 1
 
 
 # -- accumulation
+
 
 def test_gradients_add_up_and_buffers_are_not_shared():
     """A010: an add hands both inputs one array."""
@@ -128,6 +130,7 @@ def test_a_grad_unlike_its_leaf_is_refused(wrong):
 
 # -- refusals
 
+
 def test_second_backward_names_the_way_out_and_retain_doubles():
     x = leaf(1.0)
     y = (x * x).sum()
@@ -140,21 +143,24 @@ def test_second_backward_names_the_way_out_and_retain_doubles():
     assert x.grad.item() == 6.0
 
 
-@pytest.mark.parametrize("bad, error, words", [
-    (lambda x: x.detach().sum().backward(), GraphError, "no history"),
-    (lambda x: (x * 2).backward(), GraphError, r"shape \(2,\).*gradient="),
-    (lambda x: (x * 2).backward(mg.ones(3)), ShapeError, r"\(3,\).*\(2,\)"),
-    (lambda x: (x * 2).backward(2.0), TypeError, "Tensor, got float"),
-    (lambda x: (x * 2).backward(mg.ones(2, device="sim:0")), GraphError, "sim:0.*cpu"),
-    (lambda x: mg.autograd.grad(x.sum(), mg.ones(2)), GraphError, "does not require"),
-    (lambda x: mg.autograd.grad(x.sum(), leaf(1.0)), GraphError, "allow_unused"),
-    (lambda x: mg.autograd.grad([x.sum(), x.sum()], x, [None]), ValueError, "2 outputs and 1"),
-    (lambda x: mg.tensor([1]).requires_grad_(), TypeError, "float"),
-    (lambda x: (x * 2).requires_grad_(False), GraphError, "detach"),
-    (lambda x: x.numpy(), GraphError, "detach"),
-    (lambda x: mg.ones(1).register_hook(print), GraphError, "requires_grad_"),
-    (lambda x: mg.ones(1).retain_grad(), GraphError, "requires no gradient"),
-])
+@pytest.mark.parametrize(
+    "bad, error, words",
+    [
+        (lambda x: x.detach().sum().backward(), GraphError, "no history"),
+        (lambda x: (x * 2).backward(), GraphError, r"shape \(2,\).*gradient="),
+        (lambda x: (x * 2).backward(mg.ones(3)), ShapeError, r"\(3,\).*\(2,\)"),
+        (lambda x: (x * 2).backward(2.0), TypeError, "Tensor, got float"),
+        (lambda x: (x * 2).backward(mg.ones(2, device="sim:0")), GraphError, "sim:0.*cpu"),
+        (lambda x: mg.autograd.grad(x.sum(), mg.ones(2)), GraphError, "does not require"),
+        (lambda x: mg.autograd.grad(x.sum(), leaf(1.0)), GraphError, "allow_unused"),
+        (lambda x: mg.autograd.grad([x.sum(), x.sum()], x, [None]), ValueError, "2 outputs and 1"),
+        (lambda x: mg.tensor([1]).requires_grad_(), TypeError, "float"),
+        (lambda x: (x * 2).requires_grad_(False), GraphError, "detach"),
+        (lambda x: x.numpy(), GraphError, "detach"),
+        (lambda x: mg.ones(1).register_hook(print), GraphError, "requires_grad_"),
+        (lambda x: mg.ones(1).retain_grad(), GraphError, "requires no gradient"),
+    ],
+)
 def test_a_wrong_moment_says_what_and_what_to_do(bad, error, words):
     with pytest.raises(error, match=words):
         bad(leaf(1.0, 2.0))
@@ -170,6 +176,7 @@ def test_unused_inputs():
 
 # -- second and third derivatives
 
+
 def test_third_derivative():
     x = leaf(2.0, -1.0)
     y = x**4
@@ -181,8 +188,8 @@ def test_third_derivative():
 def test_gradient_penalty_trains_through_backward():
     """create_graph in backward(): the gradient of |dy/dx|² by w, which is 2 w x²·… in closed form."""
     w, x = leaf(3.0), leaf(2.0)
-    (g,) = mg.autograd.grad((w * x * x).sum(), x, create_graph=True)      # 2 w x
-    (g * g).sum().backward()                                              # 4 w² x²
+    (g,) = mg.autograd.grad((w * x * x).sum(), x, create_graph=True)  # 2 w x
+    (g * g).sum().backward()  # 4 w² x²
     assert w.grad.item() == 8 * 3 * 4 and x.grad.item() == 8 * 9 * 2
 
 
@@ -195,7 +202,39 @@ def test_plain_backward_leaves_no_history_and_create_graph_does():
     assert x.grad.requires_grad
 
 
+# -- conventions, where a function has a corner
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "f, at, want",
+    [
+        (lambda x: x.relu(), [-0.0, 0.0, 1.0, NAN], [0, 0, 1, 1]),  # A027
+        (lambda x: x.abs(), [-0.0, 0.0, -2.0], [0, 0, -1]),
+        (lambda x: x.sign(), [0.0, 2.0], [0, 0]),
+        (lambda x: mg.maximum(x, mg.tensor([4.0, 2.0, 9.0], dtype=mg.float64)), [4.0, 5.0, 3.0], [0.5, 1, 0]),  # A024
+        (lambda x: mg.minimum(x, mg.tensor([4.0, 2.0, 9.0], dtype=mg.float64)), [4.0, 5.0, 3.0], [0.5, 0, 1]),
+        (lambda x: x.amax(), [1.0, 3.0, 3.0], [0, 0.5, 0.5]),
+        (lambda x: x.max(0)[0], [1.0, 3.0, 3.0], [0, 1, 0]),
+        (lambda x: x.clamp(0, 1), [-1.0, 0.0, 0.5, 1.0, 2.0], [0, 1, 1, 1, 0]),  # A026
+        (lambda x: x.norm(), [0.0, 0.0], [0, 0]),
+        (lambda x: x**2, [0.0], [0]),
+        (lambda x: x**0, [0.0, 2.0], [0, 0]),
+        (lambda x: x.var(), [2.0, 2.0, 2.0], [0, 0, 0]),  # A035
+        (lambda x: mg.where(x > 0, x, NAN), [1.0, 2.0], [1, 1]),  # A022
+        (lambda x: mg.logsumexp(x, 0), [-INF, 1.0], [0, 1]),  # A036
+        (lambda x: mg.softmax(x, 0)[0], [1e4, 0.0], [0, 0]),
+    ],
+)
+def test_gradients_at_corners(f, at, want):
+    x = leaf(*at)
+    (f(x) * 3).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 3 * np.array(want), atol=1e-12)
+
+
 # -- choosing inputs, deferring
+
 
 def test_inputs_leaf_and_not():
     x, w = leaf(1.0, 2.0), leaf(5.0, 5.0)
@@ -221,6 +260,7 @@ def test_deferred_gradients_equal_backward(order):
 
     def loss():
         return (((x @ w1).tanh() @ w2 + w1) ** 2).sum()
+
     loss().backward()
     want = [t.grad.numpy().copy() for t in (w1, w2, x)]
     for t in (w1, w2, x):
@@ -234,339 +274,47 @@ def test_deferred_gradients_equal_backward(order):
         np.testing.assert_allclose(t.grad.numpy(), w, rtol=1e-14)
 
 
-# -- hooks
-
-def test_a_hook_sees_the_whole_gradient_once():
-    """A080"""
-    x, seen = leaf(1.0), []
-    y = x * 2
-    y.register_hook(lambda g: (seen.append(g.tolist()), g * 10)[1])
-    (y * 3 + y * 4).sum().backward()
-    assert seen == [[7.0]] and x.grad.tolist() == [140.0]
-
-
-def test_hooks_run_in_order_are_removed_and_may_replace():
-    x, seen = leaf(1.0), []
-    first = x.register_hook(lambda g: (seen.append(1), g + 1)[1])
-    x.register_hook(lambda g: (seen.append(2), g * 10)[1])
-    (x * 2).sum().backward()
-    assert seen == [1, 2] and x.grad.item() == 30
-    first.remove()
-    first.remove()
-    x.grad = None
-    (x * 2).sum().backward()
-    assert seen == [1, 2, 2] and x.grad.item() == 20
-    assert mg.autograd.grad((x * 2).sum(), x)[0].item() == 20
-
-
-def test_a_hook_belongs_to_the_value_it_was_put_on():
-    """A081: registered before an in-place op, it sees the gradient of the old value."""
-    x, seen = leaf(1.0), []
-    y = x.clone()
-    y.register_hook(lambda g: seen.append(("old", g.item())))
-    y.mul_(3)
-    y.register_hook(lambda g: seen.append(("new", g.item())))
-    (y * 5).sum().backward()
-    assert seen == [("new", 5.0), ("old", 15.0)]
-
-
-def test_a_hook_that_returns_nonsense_is_refused():
-    for answer in (1.0, mg.ones(3, dtype=mg.float64)):
-        x = leaf(1.0)
-        (x * 2).register_hook(lambda g, a=answer: a)
-        y = x * 2
-        y.register_hook(lambda g, a=answer: a)
-        with pytest.raises(ShapeError, match=r"hook.*\(1,\)"):
-            y.sum().backward()
-
-
-@pytest.mark.parametrize("interrupt", [ValueError, KeyboardInterrupt])
-def test_an_exception_in_a_hook_leaves_everything_sane(interrupt):
-    x, w = leaf(1.0), leaf(2.0)
-
-    def bad(g):
-        raise interrupt
-    y = x * 2
-    y.register_hook(bad)
-    with pytest.raises(interrupt):
-        (y * w).sum().backward()
-    assert x.grad is None and w.grad is None and mg.is_grad_enabled()
-    (x * w).sum().backward()
-    assert (x.grad.item(), w.grad.item()) == (2, 1)
-
-
-def test_backward_inside_a_hook():
-    """Re-entrant: gradients live in the walk, not in the nodes."""
-    w = leaf(3.0)
-
-    def hook(g):
-        with mg.enable_grad():
-            (w * w).sum().backward()
-    x = leaf(1.0)
-    y = x * 2
-    y.register_hook(hook)
-    (y * w).sum().backward()
-    assert x.grad.item() == 6 and w.grad.item() == 6 + 2
-
-
-def test_retain_grad():
-    x = leaf(1.0, 2.0)
-    y = x * 2
-    y.retain_grad()
-    y.retain_grad()
-    z = (y * y).sum()
-    z.backward(retain_graph=True)
-    assert y.grad.tolist() == [4, 8] and x.grad.tolist() == [8, 16]
-    z.backward()
-    assert y.grad.tolist() == [8, 16]
-
-
-def test_retain_grad_sees_what_hooks_made():
-    x = leaf(1.0)
-    y = x * 2
-    y.retain_grad()
-    y.register_hook(lambda g: g * 10)
-    y.sum().backward()
-    assert y.grad.item() == 10
-
-
-# -- modes
-
-def test_modes_as_contexts_nest_and_survive_exceptions():
+def test_deferred_work_notices_a_write():
+    x, w = leaf(3.0), leaf(2.0)
+    h = x.exp()
+    work = (h * w).sum().backward(defer=[w])
     with mg.no_grad():
-        assert not mg.is_grad_enabled()
-        with mg.enable_grad():
-            assert mg.is_grad_enabled() and (leaf(1.0) * 2).requires_grad
-        with pytest.raises(ZeroDivisionError), mg.set_grad_enabled(True):
-            1 / 0
-        assert not mg.is_grad_enabled() and not (leaf(1.0) * 2).requires_grad
-    assert mg.is_grad_enabled()
-
-
-def test_modes_as_decorators():
-    @mg.no_grad()
-    def off():
-        return mg.is_grad_enabled(), mg.enable_grad(mg.is_grad_enabled)()
-
-    @mg.no_grad
-    def bare():
-        return mg.is_grad_enabled()
-
-    @mg.set_grad_enabled(False)
-    def switched():
-        return mg.is_grad_enabled()
-    assert mg.is_grad_enabled()
-    assert off() == (False, True) and not bare() and not switched() and mg.is_grad_enabled()
-
-
-def test_set_grad_enabled_as_a_statement():
-    mg.set_grad_enabled(False)
-    try:
-        assert not mg.is_grad_enabled()
-    finally:
-        mg.set_grad_enabled(True)
-    assert mg.is_grad_enabled()
-
-
-def test_decorating_what_runs_in_pieces_is_refused():
-    async def coroutine():
-        pass
-
-    def generator():
-        yield
-    for f in (coroutine, generator):
-        with pytest.raises(TypeError, match="inside"):
-            mg.no_grad()(f)
-
-
-def test_threads_start_with_the_defaults_and_copied_contexts_carry():
-    seen = []
-
-    def look():
-        seen.append(mg.is_grad_enabled())
-    with mg.no_grad():
-        context = contextvars.copy_context()
-        for target in (look, lambda: context.run(look)):
-            thread = threading.Thread(target=target)
-            thread.start()
-            thread.join()
-    assert seen == [True, False]
-
-
-def test_tasks_do_not_disturb_each_other():
-    async def off():
-        with mg.no_grad():
-            await asyncio.sleep(0)
-            return mg.is_grad_enabled()
-
-    async def on():
-        await asyncio.sleep(0)
-        return mg.is_grad_enabled()
-
-    async def both():
-        return await asyncio.gather(off(), on(), off())
-    assert asyncio.run(both()) == [False, True, False]
-
-
-def test_threads_build_and_differentiate_at_once():
-    """Four threads, each its own graph over one shared leaf: every gradient as if alone."""
-    w = mg.tensor(np.arange(1.0, 5.0), requires_grad=True)
-    got = {}
-
-    def work(k):
-        for _ in range(50):
-            y = ((w * k).exp() * w).sum()
-            (got[k],) = mg.autograd.grad(y, w)
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    v = np.arange(1.0, 5.0)
-    for k in range(4):
-        np.testing.assert_allclose(got[k].numpy(), np.exp(k * v) * (1 + k * v), rtol=1e-12)
-
-
-def test_observers_see_forward_and_backward():
-    seen = []
-    x = leaf(2.0)
-    with mg.observe(lambda op, inputs, outputs: seen.append(op.label)):
-        y = (x * x).sum()
-        y.backward()
-    assert seen[:2] == ["mul", "sum"] and "mul" in seen[2:]
-    assert x.grad.item() == 4
-
-
-# -- memory
-
-def test_a_long_chain():
-    """100,000 nodes: forward, backward and freeing without recursion."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(200)
-    try:
-        x = leaf(1.0)
-        for backward in (True, False):
-            y = x
-            for _ in range(100_000):
-                y = y + x
-            if backward:
-                y.backward()
-            del y
-    finally:
-        sys.setrecursionlimit(limit)
-    assert x.grad.item() == 100_001
-
-
-def live(*kinds):
-    return sum(isinstance(o, kinds) for o in gc.get_objects())
-
-
-def test_ten_thousand_steps_leak_nothing():
-    """With the collector off: as many Tensors, Nodes and noted writes after as before, and no new memory."""
-    w, v = leaf(0.5), leaf(0.1)
-
-    def plain():
-        (w * v).tanh().sum().backward()
-        with mg.no_grad():
-            w.sub_(w.grad * 1e-3)
-        w.grad = v.grad = None
-
-    def rich():
-        h = w * 2
-        h[0] = v[0] * w[0]
-        h.register_hook(lambda g: g)
-        (h * h).sum().backward(create_graph=True)
-        w.grad = v.grad = None
-
-    def blocks(step, n):
-        for _ in range(n):
-            step()
-        return sys.getallocatedblocks()
-    gc.collect()
-    gc.disable()
-    try:
-        rich(), plain()
-        before = live(Tensor, Node), len(Writes.table)
-        settled = blocks(plain, 2500)                            # Python's own free lists fill up first
-        assert blocks(plain, 7500) - settled < 100
-        blocks(rich, 300)
-        assert (live(Tensor, Node), len(Writes.table)) == before
-    finally:
-        gc.enable()
-
-
-class Payload:
-    """Something that a weak reference can watch."""
-
-
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("kind", ["plain", "hook", "retain", "view", "write", "function", "create_graph"])
-def test_graphs_die_by_reference_count(kind, backward):
-    """A087: no cycle holds a value until the collector runs, with hooks, views, writes and Functions too."""
-    class Triple(mg.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.note = payload
-            ctx.save_for_backward(x)
-            return x * 3, x * 4
-
-        @staticmethod
-        def backward(ctx, g, h):
-            return g * 3 + h * 4
-
-    def build():
-        x = leaf(1.0, 2.0)
-        y = x.exp() * 2
-        if kind == "hook":
-            y.register_hook(lambda g, p=payload: None)
-        elif kind == "retain":
-            y.retain_grad()
-        elif kind == "view":
-            y = y.reshape(2, 1)[0]
-        elif kind == "write":
-            y[0] = x[1]
-        elif kind == "function":
-            y = Triple.apply(y)[1]
-        z = (y * y).sum()
-        if backward:
-            z.backward(create_graph=kind == "create_graph")
-            if kind == "create_graph":
-                x.grad = None                                    # as in PyTorch, .grad and the leaf hold each other
-        return [weakref.ref(t) for t in (x, y, z, y.array, payload)]
-    gc.collect()
-    gc.disable()
-    try:
-        payload = Payload()
-        dead = build()
-        del payload
-        assert [r() is None for r in dead] == [True] * 5
-    finally:
-        gc.enable()
-
-
-def test_backward_lets_go_of_saved_values_as_it_passes():
-    x = leaf(1.0, 2.0)
-    y = x.exp()
-    z = (y * y).sum()
-    kept = weakref.ref(y.array)
-    del y
-    assert kept() is not None
-    z.backward()
-    assert kept() is None and z.requires_grad
+        h.zero_()
+    with pytest.raises(GraphError, match="changed in place"):
+        work[0]()
 
 
 # -- places
+
 
 def composite(x):
     return mg.nn.functional.cross_entropy(x.reshape(1, -1), mg.tensor([0]))
 
 
-@pytest.mark.parametrize("f", [
-    lambda x: x * 2, lambda x: 2 - x, lambda x: x.exp(), lambda x: mg.softmax(x, 0), lambda x: x.log_softmax(0), lambda x: x.norm(), lambda x: x.clamp(0, 1),
-    lambda x: x[0], lambda x: x[[0, 1]], lambda x: x.reshape(2, 1), lambda x: mg.cat([x, x]), lambda x: x @ x, lambda x: mg.logsumexp(x, 0),
-    lambda x: x.max(0)[0], lambda x: mg.where(x > 0, x, 0), lambda x: x.var(), composite,
-    lambda x: mg.nn.functional.linear(x, mg.ones(3, 2, dtype=mg.float64)), lambda x: mg.nn.Sequential(mg.nn.Tanh())(x),
-])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x * 2,
+        lambda x: 2 - x,
+        lambda x: x.exp(),
+        lambda x: mg.softmax(x, 0),
+        lambda x: x.log_softmax(0),
+        lambda x: x.norm(),
+        lambda x: x.clamp(0, 1),
+        lambda x: x[0],
+        lambda x: x[[0, 1]],
+        lambda x: x.reshape(2, 1),
+        lambda x: mg.cat([x, x]),
+        lambda x: x @ x,
+        lambda x: mg.logsumexp(x, 0),
+        lambda x: x.max(0)[0],
+        lambda x: mg.where(x > 0, x, 0),
+        lambda x: x.var(),
+        composite,
+        lambda x: mg.nn.functional.linear(x, mg.ones(3, 2, dtype=mg.float64)),
+        lambda x: mg.nn.Sequential(mg.nn.Tanh())(x),
+    ],
+)
 def test_made_at_is_the_users_line(f):
     y = f(leaf(1.0, 2.0))
     assert y.made_at.startswith(f"{__file__}:{f.__code__.co_firstlineno + (f is composite)}, in ")

@@ -1,7 +1,7 @@
 """Data: every item once, the same order for the same seed whatever the threads, errors that say which batch."""
 
 import gc
-import importlib
+import importlib.util
 import threading
 import time
 from collections import namedtuple
@@ -35,7 +35,7 @@ def items(loader):
     return [y for _, batch in loader for y in batch.tolist()]
 
 
-# ---- datasets and samplers --------------------------------------------------------------------------
+# ---- datasets and samplers -----------------------------------------------------------------------
 
 
 def test_datasets_add_up_and_split():
@@ -68,7 +68,7 @@ def test_samplers_draw_what_they_say():
         data.BatchSampler(range(5), 0, True)
 
 
-# ---- the loader -----------------------------------------------------------------------------------------
+# ---- the loader ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -187,12 +187,13 @@ def test_collate_goes_into_nested_items():
         data.default_collate([object()])
 
 
-# ---- digits ---------------------------------------------------------------------------------------------
+# ---- digits --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def handwriting():
-    pytest.importorskip("sklearn")
+    if importlib.util.find_spec("sklearn") is None:
+        pytest.skip("needs scikit-learn")
     return data.digits()
 
 

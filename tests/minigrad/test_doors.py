@@ -2,10 +2,10 @@
 
 Doors run forward on the host and `apply` under an observer; `backward` runs compiled pulls and `grad` the rules.
 """
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import minigrad as mg
 from minigrad.ops.doors import function
@@ -13,11 +13,21 @@ from minigrad.ops.matmul import linear
 from minigrad.ops.reduce import Sum
 
 UNARY = ("exp", "tanh", "relu", "sigmoid", "neg", "abs", "square", "sin", "cos", "sign")
-BINARY = (lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / (b * b + 1), mg.maximum, mg.minimum, lambda a, b: mg.where(a > b, a, b * 2))
+BINARY = (
+    lambda a, b: a + b,
+    lambda a, b: a - b,
+    lambda a, b: a * b,
+    lambda a, b: a / (b * b + 1),
+    mg.maximum,
+    mg.minimum,
+    lambda a, b: mg.where(a > b, a, b * 2),
+)
 NUMBERS = (2, -1.5, 0.0, -0.0, True, 1e30, np.float32(3.5), 0.5)
 SHAPES = ((3, 4), (4,), (3, 1), (), (1, 4), (0, 4))
 
-steps = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8)
+steps = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8
+)
 shapes = st.lists(st.sampled_from(SHAPES[:5]), min_size=2, max_size=3) | st.just([(0, 4), (4,)])
 
 
@@ -37,7 +47,7 @@ def step(values, kind, i, j, k):
     if kind == 1:
         return BINARY[k % len(BINARY)](a, b)
     if kind == 2:
-        return (a + n, n - a, a * n, n * a, a / 3, a ** 2, a.clamp(-1, 1))[j % 7]
+        return (a + n, n - a, a * n, n * a, a / 3, a**2, a.clamp(-1, 1))[j % 7]
     if kind == 3:
         return a.sum(0 if a.ndim else None, keepdim=j % 2 == 0) if k % 2 else a.mean()
     if kind == 4:
@@ -72,6 +82,7 @@ def test_every_way_gives_the_same_bits(dtype, program, shapes):
             return bits([y.detach(), *mg.autograd.grad(y, wanted, allow_unused=True)])
         y.backward()
         return bits([y.detach(), *(x.grad for x in wanted)])
+
     with np.errstate(all="ignore"):
         want = by(watched=True, rules=True)
         assert by(watched=False, rules=False) == want
@@ -83,7 +94,14 @@ def test_a_door_takes_subclasses_numbers_and_nothing_else():
     p = mg.nn.Parameter(mg.ones(2))
     for y in (p + 1, 1 + p, p * p, mg.add(1, p), mg.maximum(p, 0), p.exp(), p.sum(), p - mg.ones(2)):
         assert y.requires_grad and type(y) is mg.Tensor
-    for bad in (lambda: mg.add(1, 2), lambda: mg.exp(1.0), lambda: mg.add(p, "x"), lambda: mg.maximum(p, [1]), lambda: mg.relu(None), lambda: mg.where(p, p, p)):
+    for bad in (
+        lambda: mg.add(1, 2),
+        lambda: mg.exp(1.0),
+        lambda: mg.add(p, "x"),
+        lambda: mg.maximum(p, [1]),
+        lambda: mg.relu(None),
+        lambda: mg.where(p, p, p),
+    ):
         with pytest.raises(TypeError, match="Tensor|bool"):
             bad()
     for bad in (lambda: p + "x", lambda: [1] * p, lambda: p - None, lambda: p @ 2, lambda: p < "x", lambda: p ** (1j)):
@@ -93,7 +111,12 @@ def test_a_door_takes_subclasses_numbers_and_nothing_else():
 
 
 def test_a_door_knows_an_error_and_says_it_as_apply_does():
-    for f in (lambda: mg.ones(2) + mg.ones(3), lambda: mg.ones(2, 3) @ mg.ones(2, 3), lambda: linear(mg.ones(2, 3), mg.ones(4, 2), mg.ones(4)), lambda: linear(mg.ones(2, 3), mg.ones(5, 4, 3))):
+    for f in (
+        lambda: mg.ones(2) + mg.ones(3),
+        lambda: mg.ones(2, 3) @ mg.ones(2, 3),
+        lambda: linear(mg.ones(2, 3), mg.ones(4, 2), mg.ones(4)),
+        lambda: linear(mg.ones(2, 3), mg.ones(5, 4, 3)),
+    ):
         with pytest.raises(RuntimeError) as plain:
             f()
         with mg.observe(lambda *_: None), pytest.raises(RuntimeError) as watched:
@@ -104,7 +127,11 @@ def test_a_door_knows_an_error_and_says_it_as_apply_does():
 def test_constants_are_kept_apart():
     """-0.0 is not 0.0, True is not 1, and a constant of another dtype is another constant."""
     x = mg.tensor([1.0])
-    assert np.signbit((x * 0.0).numpy()) == [False] and np.signbit((x * -0.0).numpy()) == [True] and np.signbit((-0.0 * x).numpy()) == [True]
+    assert (
+        np.signbit((x * 0.0).numpy()) == [False]
+        and np.signbit((x * -0.0).numpy()) == [True]
+        and np.signbit((-0.0 * x).numpy()) == [True]
+    )
     i = mg.tensor([3])
     assert (i * True).dtype == (i * 1).dtype == mg.int64 and (i * 1.0).dtype == mg.float32
     assert (mg.tensor([True]) * True).dtype == mg.bool_ and (mg.tensor([True]) * 1).dtype == mg.int64

@@ -1,4 +1,5 @@
 """Dtypes: PyTorch's promotion as a golden table, numbers and 0-d tensors, ints in float ops, writes."""
+
 import operator
 
 import numpy as np
@@ -20,8 +21,11 @@ float16 | float16 float16 float16 float16 float16 float16 float16 float32 float6
 float32 | float32 float32 float32 float32 float32 float32 float32 float32 float64
 float64 | float64 float64 float64 float64 float64 float64 float64 float64 float64
 """
-GOLDEN = {(row.split()[0], column): value for row in PROMOTION.strip().splitlines()
-          for column, value in zip(ORDER, row.split()[2:])}
+GOLDEN = {
+    (row.split()[0], column): value
+    for row in PROMOTION.strip().splitlines()
+    for column, value in zip(ORDER, row.split()[2:])
+}
 
 
 def make(dtype, shape=(2,), device="cpu"):
@@ -72,7 +76,17 @@ def test_the_default_dtype_is_read_when_it_is_needed():
     for dtype in (mg.float64, mg.float16, mg.float32):
         mg.set_default_dtype(dtype)
         try:
-            made = [x * 2.5, 2.5 - x, x / 2, x.exp(), mg.tensor(2.5), mg.zeros(2), mg.randn(2), mg.full((2,), 1.5), x.to(float)]
+            made = [
+                x * 2.5,
+                2.5 - x,
+                x / 2,
+                x.exp(),
+                mg.tensor(2.5),
+                mg.zeros(2),
+                mg.randn(2),
+                mg.full((2,), 1.5),
+                x.to(float),
+            ]
             made += [mg.where(x > 1, 1.5, 2), mg.arange(0.0, 1.0), mg.linspace(0, 1, 3), mg.eye(2), mg.tensor([])]
         finally:
             mg.set_default_dtype(mg.float32)
@@ -145,9 +159,12 @@ def test_products_of_two_dtypes_are_refused(a, b):
         make(a, (2, 2)) @ make(b, (2, 2))
 
 
-@pytest.mark.parametrize("name", ["complex64", "object", "str", "datetime64", "uint16", "uint32", "uint64", "longdouble", "nonsense", None, 3])
+@pytest.mark.parametrize(
+    "name",
+    ["complex64", "object", "str", "datetime64", "uint16", "uint32", "uint64", "longdouble", "nonsense", None, 3],
+)
 def test_other_dtypes_are_refused_with_the_list_of_those_there_are(name):
-    if name is None:                                             # NumPy's float64, PyTorch's nothing
+    if name is None:  # NumPy's float64, PyTorch's nothing
         return
     with pytest.raises(DTypeError, match="float32"):
         as_dtype(name)
@@ -162,7 +179,11 @@ def test_names_and_python_types_mean_dtypes():
 def test_bitwise_operators_are_for_truth_values():
     m, x = mg.tensor([True, False]), mg.tensor([1, 2])
     assert ((m & True).tolist(), (m | m).tolist(), (m ^ True).tolist(), (~m).tolist()) == (
-        [True, False], [True, False], [False, True], [False, True])
+        [True, False],
+        [True, False],
+        [False, True],
+        [False, True],
+    )
     for bad in (lambda: x & x, lambda: x | 1, lambda: ~x, lambda: x ^ x, lambda: m & x, lambda: 1 & x):
         with pytest.raises(DTypeError, match="bool"):
             bad()

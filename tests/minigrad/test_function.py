@@ -1,4 +1,5 @@
 """Custom Functions: what goes in and out, what is saved, what is refused, second derivatives."""
+
 import numpy as np
 import pytest
 
@@ -13,7 +14,9 @@ def leaf(*values):
 
 def custom(forward, backward, **more):
     """A Function class from two functions."""
-    return type("Custom", (mg.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward), **more})
+    return type(
+        "Custom", (mg.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward), **more}
+    )
 
 
 class Cube(mg.Function):
@@ -55,8 +58,16 @@ class SumAndProduct(mg.Function):
         return g + h * product / a, g + h * product / b
 
 
-@pytest.mark.parametrize("f", [Cube.apply, Exp.apply, lambda x: SumAndProduct.apply(x, x + 1)[1], lambda x: SumAndProduct.apply(x, x)[0],
-                               lambda x: (lambda s, p: s * p)(*SumAndProduct.apply(x, x * x))])
+@pytest.mark.parametrize(
+    "f",
+    [
+        Cube.apply,
+        Exp.apply,
+        lambda x: SumAndProduct.apply(x, x + 1)[1],
+        lambda x: SumAndProduct.apply(x, x)[0],
+        lambda x: (lambda s, p: s * p)(*SumAndProduct.apply(x, x * x)),
+    ],
+)
 def test_first_and_second_derivatives_equal_differences(f):
     x = leaf(0.5, -1.2, 2.0)
     assert gradcheck(f, x) and gradgradcheck(f, x)
@@ -83,6 +94,7 @@ def test_only_needed_gradients_are_asked_for():
     def backward(ctx, g):
         seen.append(ctx.needs_input_grad)
         return tuple(g if need else None for need in ctx.needs_input_grad)
+
     f = custom(lambda ctx, a, b, c: a + b + c, backward)
     a, c = leaf(1.0), leaf(1.0)
     f.apply(a, mg.ones(1, dtype=mg.float64), c).sum().backward()
@@ -96,11 +108,17 @@ def test_a_none_gradient_is_no_gradient():
     assert a.grad is None and b.grad.item() == 1
 
 
-@pytest.mark.parametrize("answer, error, words", [
-    (lambda g: g, GraphError, "1 gradients.*2 inputs"), (lambda g: (g, g, g), GraphError, "3 gradients"), (lambda g: (g, 3.0), GraphError, "gradient 1 is a float"),
-    (lambda g: (mg.ones(3, dtype=mg.float64), None), ShapeError, r"gradient 0 has shape \(3,\).*\(2,\)"), (lambda g: (g.to("sim:0"), None), GraphError, "sim:0"),
-    (lambda g: (g[:1], None), ShapeError, r"\(1,\)"),
-])
+@pytest.mark.parametrize(
+    "answer, error, words",
+    [
+        (lambda g: g, GraphError, "1 gradients.*2 inputs"),
+        (lambda g: (g, g, g), GraphError, "3 gradients"),
+        (lambda g: (g, 3.0), GraphError, "gradient 1 is a float"),
+        (lambda g: (mg.ones(3, dtype=mg.float64), None), ShapeError, r"gradient 0 has shape \(3,\).*\(2,\)"),
+        (lambda g: (g.to("sim:0"), None), GraphError, "sim:0"),
+        (lambda g: (g[:1], None), ShapeError, r"\(1,\)"),
+    ],
+)
 def test_a_wrong_answer_of_backward_is_named(answer, error, words):
     """A082"""
     f = custom(lambda ctx, a, b: a * b, lambda ctx, g: answer(g))
@@ -135,7 +153,10 @@ def test_without_backward_or_forward_it_says_so():
 def test_forward_runs_outside_the_graph_and_backward_too():
     """A084"""
     seen = []
-    f = custom(lambda ctx, x: (seen.append(mg.is_grad_enabled()), x * 1)[1], lambda ctx, g: (seen.append(mg.is_grad_enabled()), g * 1)[1])
+    f = custom(
+        lambda ctx, x: (seen.append(mg.is_grad_enabled()), x * 1)[1],
+        lambda ctx, g: (seen.append(mg.is_grad_enabled()), g * 1)[1],
+    )
     x = leaf(1.0)
     f.apply(x).sum().backward()
     assert not x.grad.requires_grad
@@ -171,6 +192,7 @@ def test_save_none_and_constants():
         none, seven = ctx.saved_tensors
         assert none is None and not seven.requires_grad
         return g * seven
+
     x = leaf(1.0)
     custom(forward, backward).apply(x).sum().backward()
     assert x.grad.item() == 7
@@ -179,6 +201,7 @@ def test_save_none_and_constants():
 def test_missing_gradients_of_outputs_are_zeros_or_none():
     got = []
     for materialize in (True, False):
+
         def forward(ctx, x, materialize=materialize):
             ctx.set_materialize_grads(materialize)
             return x * 2, x * 3
@@ -186,6 +209,7 @@ def test_missing_gradients_of_outputs_are_zeros_or_none():
         def backward(ctx, g, h):
             got.append(g if g is None else g.tolist())
             return h * 3
+
         x = leaf(1.0, 1.0)
         custom(forward, backward).apply(x)[1].sum().backward()
         assert x.grad.tolist() == [3, 3]
@@ -198,17 +222,22 @@ def test_outputs_marked_constant():
         other = x * 2
         ctx.mark_non_differentiable(other)
         return y, index, other
+
     y, index, other = custom(forward, lambda ctx, g, i, o: mg.ones(2, dtype=mg.float64) * g).apply(leaf(1.0, 2.0))
     assert y.requires_grad and not index.requires_grad and not other.requires_grad
 
 
-@pytest.mark.parametrize("look, want", [(lambda y: y, [2, 20]), (lambda y: y[1:], [1, 20]), (lambda y: y.reshape(2, 1)[:, 0], [2, 20])])
+@pytest.mark.parametrize(
+    "look, want", [(lambda y: y, [2, 20]), (lambda y: y[1:], [1, 20]), (lambda y: y.reshape(2, 1)[:, 0], [2, 20])]
+)
 def test_inputs_marked_dirty_pass_their_history_to_base_and_views(look, want):
     """Doubling in place through any view: the base and a view made before it both feel it."""
+
     def forward(ctx, x):
         x.mul_(2)
         ctx.mark_dirty(x)
         return x
+
     double = custom(forward, lambda ctx, g: g * 2)
     x = leaf(1.0, 1.0)
     base = x * 1
@@ -223,6 +252,7 @@ def test_marking_a_leaf_dirty_is_refused_and_a_write_is_seen_without_history():
         x.add_(1)
         ctx.mark_dirty(x)
         return x
+
     f = custom(forward, lambda ctx, g: g)
     with pytest.raises(GraphError, match="leaf.*no_grad"):
         f.apply(leaf(1.0))
@@ -258,6 +288,7 @@ def test_setup_context():
 
     class Child(Scale):
         pass
+
     for f in (Scale, Child):
         x = leaf(1.0)
         f.apply(x, 3).sum().backward()
@@ -277,11 +308,13 @@ def test_hooks_retain_grad_and_pruning_work_on_its_outputs():
 
 def test_backward_inside_backward():
     """Re-entrant: a Function may differentiate something of its own."""
+
     def backward(ctx, g):
         with mg.enable_grad():
             t = mg.tensor([3.0], dtype=mg.float64, requires_grad=True)
             (t * t).sum().backward()
         return g * t.grad
+
     x = leaf(1.0)
     f = custom(lambda ctx, x: x * 6, backward)
     f.apply(f.apply(x)).sum().backward()

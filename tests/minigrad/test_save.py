@@ -1,4 +1,4 @@
-"""Files: what is saved comes back equal, a failure leaves the old file, and no bytes can do more than raise one error."""
+"""Files: what is saved comes back equal, a failure leaves the old file, any bytes raise one error at most."""
 
 import io
 import json
@@ -44,7 +44,7 @@ def same(a, b):
         assert a == b or (a != a and b != b), (a, b)
 
 
-# ---- round trips ----------------------------------------------------------------------------------------
+# ---- round trips ---------------------------------------------------------------------------------
 
 
 @st.composite
@@ -59,7 +59,11 @@ def tensors(draw):
 
 KEYS = st.text(max_size=4) | st.integers() | st.booleans() | st.none() | st.floats(allow_nan=False)
 PLAIN = KEYS | st.floats() | st.sampled_from([mg.float16, mg.int64, mg.bool_]) | tensors()
-TREES = st.recursive(PLAIN, lambda t: st.lists(t, max_size=3) | st.lists(t, max_size=3).map(tuple) | st.dictionaries(KEYS, t, max_size=3), max_leaves=8)
+TREES = st.recursive(
+    PLAIN,
+    lambda t: st.lists(t, max_size=3) | st.lists(t, max_size=3).map(tuple) | st.dictionaries(KEYS, t, max_size=3),
+    max_leaves=8,
+)
 
 
 @FEW
@@ -108,7 +112,7 @@ def test_plain_safetensors_files_go_both_ways(tmp_path):
     assert set(safetensors.numpy.load_file(tmp_path / "ours")) == {"layer.weight", "n.x"}
 
 
-# ---- writing ----------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 
 class Code:
@@ -157,7 +161,7 @@ def test_a_saved_file_has_the_usual_permissions(tmp_path):
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
 
-# ---- hostile bytes ------------------------------------------------------------------------------------------
+# ---- hostile bytes -------------------------------------------------------------------------------
 
 
 def saved(obj):
@@ -236,7 +240,10 @@ def test_hostile_files_give_one_clear_error(what):
 
 
 @FEW
-@given(st.binary(max_size=200) | st.builds(lambda i, b: GOOD[:i] + bytes([b]) + GOOD[i + 1:], st.integers(0, len(GOOD) - 1), st.integers(0, 255)))
+@given(
+    st.binary(max_size=200)
+    | st.builds(lambda i, b: GOOD[:i] + bytes([b]) + GOOD[i + 1 :], st.integers(0, len(GOOD) - 1), st.integers(0, 255))
+)
 def test_any_bytes_load_or_raise_that_error(data):
     try:
         mg.load(io.BytesIO(data))

@@ -1,4 +1,5 @@
 """Views share storage and history: a write is seen by every alias, and its gradient goes the way the value went."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ def grid(device="cpu"):
 
 
 # -- random programs
+
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(programs)
@@ -71,6 +73,7 @@ def test_few_programs_raise():
 
 # -- history
 
+
 def test_a_write_through_a_view_is_recorded_on_the_base():
     x, y = grid()
     y[1].mul_(10)
@@ -114,12 +117,17 @@ def test_the_old_value_keeps_its_own_history():
     assert x.grad.tolist() == [[1] * 3] * 2 and y.detach().tolist() == [[0] * 3] * 2
 
 
-@pytest.mark.parametrize("key, written", [
-    (0, [[0] * 3, [1] * 3]), ((slice(None), 1), [[1, 0, 1]] * 2), ((0, 0), [[0, 1, 1], [1] * 3]), (Ellipsis, [[0] * 3] * 2),
-    (slice(None, None, -1), [[0] * 3] * 2), ([1], [[1] * 3, [0] * 3]), (([0, 1], [2, 0]), [[1, 1, 0], [0, 1, 1]]),
-    ((slice(None), [0, 2]), [[0, 1, 0]] * 2), (np.array([[True, False, False], [False, True, True]]), [[0, 1, 1], [1, 0, 0]]),
-    (np.array([False, True]), [[1] * 3, [0] * 3]), ((0, [0, 0]), [[0, 1, 1], [1] * 3]), ((None, 1), [[1] * 3, [0] * 3]), ([], [[1] * 3] * 2),
-])
+@pytest.mark.parametrize(
+    "key, written",
+    [
+        (0, [[0] * 3, [1] * 3]), ((slice(None), 1), [[1, 0, 1]] * 2), ((0, 0), [[0, 1, 1], [1] * 3]),
+        (Ellipsis, [[0] * 3] * 2), (slice(None, None, -1), [[0] * 3] * 2), ([1], [[1] * 3, [0] * 3]),
+        (([0, 1], [2, 0]), [[1, 1, 0], [0, 1, 1]]), ((slice(None), [0, 2]), [[0, 1, 0]] * 2),
+        (np.array([[True, False, False], [False, True, True]]), [[0, 1, 1], [1, 0, 0]]),
+        (np.array([False, True]), [[1] * 3, [0] * 3]), ((0, [0, 0]), [[0, 1, 1], [1] * 3]),
+        ((None, 1), [[1] * 3, [0] * 3]), ([], [[1] * 3] * 2),
+    ],
+)
 @pytest.mark.parametrize("device", ["cpu", "sim:0"])
 def test_assignment_by_every_kind_of_key(key, written, device):
     """Values as NumPy's; the gradient is 0 where the write was and 1 elsewhere; the value's own counts its places."""
@@ -156,10 +164,14 @@ def test_in_place_on_what_the_op_itself_saves():
 
 # -- refusals
 
-@pytest.mark.parametrize("write", [
-    lambda x: x.add_(1), lambda x: x[0].zero_(), lambda x: x.__setitem__(0, 1), lambda x: x.T.mul_(2), lambda x: x.__setitem__([0], 1),
-    lambda x: x.__iadd__(1), lambda x: x.copy_(x.detach()),
-])
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(1), lambda x: x[0].zero_(), lambda x: x.__setitem__(0, 1), lambda x: x.T.mul_(2),
+        lambda x: x.__setitem__([0], 1), lambda x: x.__iadd__(1), lambda x: x.copy_(x.detach()),
+    ],
+)
 def test_a_leaf_and_its_views_may_be_written_only_without_history(write):
     x, _ = grid()
     with pytest.raises(GraphError, match="leaf.*no_grad"):
@@ -180,7 +192,9 @@ def test_a_view_may_be_a_leaf():
     assert v.is_leaf and v.grad.tolist() == [3, 3]
 
 
-@pytest.mark.parametrize("write", [lambda e: e.add_(1), lambda e: e[0].add_(1), lambda e: e.T[0].zero_(), lambda e: e.__setitem__(0, 1)])
+@pytest.mark.parametrize(
+    "write", [lambda e: e.add_(1), lambda e: e[0].add_(1), lambda e: e.T[0].zero_(), lambda e: e.__setitem__(0, 1)]
+)
 @pytest.mark.parametrize("device", ["cpu", "sim:0"])
 def test_expanded_memory_is_not_written(write, device):
     """A018; part of an expanded tensor is no better.  Nothing changes, neither values nor history."""
@@ -192,6 +206,18 @@ def test_expanded_memory_is_not_written(write, device):
     assert b.grad_fn is node and b.tolist() == [[2] * 4]
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 3)])
+def test_empty_tensors_are_written_too(shape):
+    """NumPy gives them strides of 0, as if they were expanded."""
+    x = mg.zeros(shape, dtype=mg.float64, requires_grad=True)
+    y = x * 1
+    y += 1
+    y[...] = 2
+    y.zero_()
+    y.sum().backward()
+    assert y.shape == x.grad.shape == shape
+
+
 def test_read_only_memory_is_not_written():
     array = np.zeros(2)
     array.setflags(write=False)
@@ -199,14 +225,20 @@ def test_read_only_memory_is_not_written():
         mg.from_numpy(array).add_(1)
 
 
-@pytest.mark.parametrize("bad, error", [
-    (lambda y: y.add_(mg.ones(3, 2, 3, dtype=mg.float64)), RuntimeError), (lambda y: y.copy_(mg.ones(4, dtype=mg.float64)), RuntimeError),
-    (lambda y: y.__setitem__(0, mg.ones(4, dtype=mg.float64)), RuntimeError), (lambda y: y.__setitem__(2, 1), IndexError),
-    (lambda y: y.__setitem__([2], 1), IndexError), (lambda y: y.__setitem__(0, "x"), TypeError), (lambda y: y.__setitem__(0, [1, 2, 3]), TypeError),
-    (lambda y: y.__setitem__(0, mg.ones(3, device="sim:0")), RuntimeError), (lambda y: y.add_(mg.ones(3, device="sim:0")), RuntimeError),
-    (lambda y: y.long().add_(1.5), DTypeError), (lambda y: (y > 0).add_(1), DTypeError), (lambda y: y.long().div_(2), DTypeError),
-    (lambda y: y.T.view(6), RuntimeError), (lambda y: y.__setitem__(y[0] > 0, 1), IndexError),
-])
+@pytest.mark.parametrize(
+    "bad, error",
+    [
+        (lambda y: y.add_(mg.ones(3, 2, 3, dtype=mg.float64)), RuntimeError),
+        (lambda y: y.copy_(mg.ones(4, dtype=mg.float64)), RuntimeError),
+        (lambda y: y.__setitem__(0, mg.ones(4, dtype=mg.float64)), RuntimeError),
+        (lambda y: y.__setitem__(2, 1), IndexError), (lambda y: y.__setitem__([2], 1), IndexError),
+        (lambda y: y.__setitem__(0, "x"), TypeError), (lambda y: y.__setitem__(0, [1, 2, 3]), TypeError),
+        (lambda y: y.__setitem__(0, mg.ones(3, device="sim:0")), RuntimeError),
+        (lambda y: y.add_(mg.ones(3, device="sim:0")), RuntimeError), (lambda y: y.long().add_(1.5), DTypeError),
+        (lambda y: (y > 0).add_(1), DTypeError), (lambda y: y.long().div_(2), DTypeError),
+        (lambda y: y.T.view(6), RuntimeError), (lambda y: y.__setitem__(y[0] > 0, 1), IndexError),
+    ],
+)
 def test_a_refused_write_changes_nothing(bad, error):
     x, y = grid()
     node = y.grad_fn
@@ -217,29 +249,54 @@ def test_a_refused_write_changes_nothing(bad, error):
 
 # -- stale values
 
-def through(write):
-    x = leaf([1.0, 2.0])
+
+def test_a_view_made_under_no_grad_is_not_written_with_history():
+    """It has none of its own, so the write would cut the base's (gradients of 0 where there are 5)."""
+    x, y = grid()
+    with mg.no_grad():
+        v = y[1:]
+        v.mul_(5)
+    with pytest.raises(GraphError, match="no_grad"):
+        v.mul_(5)
+    y.sum().backward()
+    assert x.grad.tolist() == [[1] * 3] * 2 and y.tolist()[1] == [15, 20, 25]
+
+
+def through(write, device="cpu"):
+    x = leaf([1.0, 2.0]).to(device).detach().requires_grad_()
     y = x.exp()
     z = (y * y).sum()
     write(y)
     return x, z
 
 
-@pytest.mark.parametrize("write", [
-    lambda y: y.add_(1), lambda y: y[0].mul_(2), lambda y: y.detach().zero_(), lambda y: y.detach()[1:].add_(1), lambda y: y.reshape(2, 1).t().fill_(3),
-    lambda y: y.data.mul_(2), lambda y: y.__setitem__([0], 1.0), lambda y: mg.from_numpy(y.detach().numpy()).add_(1),
-])
-def test_a_write_through_any_alias_makes_saved_values_stale(write):
-    _, z = through(write)
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda y: y.add_(1), lambda y: y[0].mul_(2), lambda y: y.detach().zero_(), lambda y: y.detach()[1:].add_(1),
+        lambda y: y.reshape(2, 1).t().fill_(3), lambda y: y.data.mul_(2), lambda y: y.__setitem__([0], 1.0),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+def test_a_write_through_any_alias_makes_saved_values_stale(write, device):
+    _, z = through(write, device)
     with pytest.raises(GraphError, match="(?s)changed in place.*test_views.py.*test_views.py.*clone"):
+        z.backward()
+
+
+def test_an_alias_made_by_numpy_is_seen_too():
+    _, z = through(lambda y: mg.from_numpy(y.detach().numpy()[1:]).add_(1))
+    with pytest.raises(GraphError, match="changed in place"):
         z.backward()
 
 
 def test_raw_writes_are_seen_when_they_are_noted():
     """What an optimiser does.  A write through .numpy() is not seen: NumPy tells nobody."""
+
     def raw(y):
         y.array[...] = 0
         Writes.note(y.array)
+
     _, z = through(raw)
     with pytest.raises(GraphError, match="changed in place"):
         z.backward()
@@ -297,13 +354,20 @@ def test_data_may_move_to_another_device():
 
 # -- what is a view
 
-@pytest.mark.parametrize("look, is_view", [
-    (lambda x: x[0], True), (lambda x: x[:, 1:], True), (lambda x: x[::2, None], True), (lambda x: x[1, 2], True), (lambda x: x.T, True),
-    (lambda x: x.reshape(-1), True), (lambda x: x.T.reshape(-1), False), (lambda x: x.view(3, 2), True), (lambda x: x.expand(2, 2, 3), True),
-    (lambda x: x.unsqueeze(0), True), (lambda x: x.permute(1, 0), True), (lambda x: x[[0]], False), (lambda x: x[x > 0], False), (lambda x: x * 1, False),
-    (lambda x: x.clone(), False), (lambda x: x.T.contiguous(), False), (lambda x: x.to(mg.float64), True), (lambda x: x.float(), False),
-    (lambda x: x.flatten(), True), (lambda x: x.detach(), True), (lambda x: x.squeeze(), True), (lambda x: x[range(2)], False),
-])
+
+@pytest.mark.parametrize(
+    "look, is_view",
+    [
+        (lambda x: x[0], True), (lambda x: x[:, 1:], True), (lambda x: x[::2, None], True),
+        (lambda x: x[1, 2], True), (lambda x: x.T, True), (lambda x: x.reshape(-1), True),
+        (lambda x: x.T.reshape(-1), False), (lambda x: x.view(3, 2), True), (lambda x: x.expand(2, 2, 3), True),
+        (lambda x: x.unsqueeze(0), True), (lambda x: x.permute(1, 0), True), (lambda x: x[[0]], False),
+        (lambda x: x[x > 0], False), (lambda x: x * 1, False), (lambda x: x.clone(), False),
+        (lambda x: x.T.contiguous(), False), (lambda x: x.to(mg.float64), True), (lambda x: x.float(), False),
+        (lambda x: x.flatten(), True), (lambda x: x.detach(), True), (lambda x: x.squeeze(), True),
+        (lambda x: x[range(2)], False),
+    ],
+)
 @pytest.mark.parametrize("device", ["cpu", "sim:0"])
 def test_views_share_memory_and_copies_do_not(look, is_view, device):
     x = mg.tensor(np.arange(1.0, 7.0).reshape(2, 3), device=device)

@@ -3,6 +3,7 @@
 A program is a list of steps (kind, target, other, choice), all small integers, each of which means something for any
 values: so hypothesis can draw and shrink them.  Used by `test_views.py` and `parity/test_torch_views.py`.
 """
+
 import numpy as np
 from hypothesis import strategies as st
 

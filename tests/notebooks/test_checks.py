@@ -57,7 +57,7 @@ class Value:
 def all_before(y):
     found = [y]
     for v in found:
-        found += [p for p in v.parents if p not in found]
+        found += [p for p in dict.fromkeys(v.parents) if p not in found]
     return found
 
 
@@ -82,7 +82,9 @@ def recursive(y, g=1.0):
 
 
 def divide(da, db):
-    return lambda a, b: Value(a.value / b.value, (a, b), lambda g: (da(g, a, b), db(g, a, b)), "div")
+    return lambda a, b: Value(
+        a.value / b.value, (a, b), lambda g: (da(g, a, b), db(g, a, b)), "div"
+    )
 
 
 KEEPS = {"a + b": False, "a * b": True, "a.sum()": False, "a.sigmoid()": True, "a * 3": False}

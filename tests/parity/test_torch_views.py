@@ -1,4 +1,5 @@
 """Random programs of views and writes: values, gradients and refusals as PyTorch's.  Optional."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ def outcome(program, library, make):
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(programs)
 def test_programs_give_what_pytorch_gives(program):
-    """Where PyTorch differentiates, so do we; where it refuses, we refuse or (writes to what the op itself saves) are right."""
+    """Where PyTorch differentiates, so do we; where it refuses, we refuse too, or are right."""
     want, got = outcome(program, torch, torch.from_numpy), outcome(program, mg, mg.from_numpy)
     if isinstance(want, Exception):
         return

@@ -1,0 +1,236 @@
+"""Rounding, remainders, and bits.  The steps have gradient 0; a remainder has slope 1.  After `exponential.py`."""
+from __future__ import annotations
+
+import numpy as np
+
+from minigrad.dtype import bool_, is_float
+from minigrad.errors import DTypeError
+from minigrad.ops.op import Elementwise, NoOnnx, Predicate, op
+
+
+class Step(Elementwise):
+    """A function that is constant almost everywhere."""
+
+    domain = ("steps",)
+
+    def dx(self, o, g):
+        return g * o.zero
+
+
+@op
+class Floor(Step):
+    """The largest integer that is not above x"""
+
+    functional = method = "floor"
+    onnx, reference = "Floor", np.floor
+
+    def forward(self, o, x):
+        return o.floor(x)
+
+
+@op
+class Ceil(Step):
+    """The smallest integer that is not below x"""
+
+    functional = method = "ceil"
+    onnx, reference = "Ceil", np.ceil
+
+    def forward(self, o, x):
+        return o.ceil(x)
+
+
+@op
+class Rint(Step):
+    """The nearest integer; halves go to the even one"""
+
+    onnx, reference = "Round", np.rint
+
+    def forward(self, o, x):
+        return o.rint(x)
+
+
+@op
+class Trunc(Step):
+    """The integer part of x, towards 0"""
+
+    functional = method = "trunc"
+    onnx, reference = NoOnnx("Floor of Abs, with Sign"), np.trunc
+
+    def forward(self, o, x):
+        return o.trunc(x)
+
+
+@op
+class Frac(Elementwise):
+    """x - trunc(x), with the sign of x"""
+
+    functional = method = "frac"
+    onnx, domain = NoOnnx("Sub of Floor"), ("steps",)
+
+    def forward(self, o, x):
+        return x - o.trunc(x)
+
+    def dx(self, o, g):
+        return g
+
+    @staticmethod
+    def reference(x):
+        return np.fmod(x, 1)
+
+
+@op
+class Remainder(Elementwise):
+    """a - b · floor(a / b): the remainder with the sign of b, as Python's %"""
+
+    functional, onnx, reference, domain = "remainder", "Mod", np.remainder, ("steps", "positive")
+
+    def forward(self, o, a, b):
+        return o.remainder(a, b)
+
+    def da(self, o, g):
+        return g
+
+    def db(self, o, g, a, b):
+        return -(g * o.floor(a / b))
+
+
+@op
+class Fmod(Elementwise):
+    """a - b · trunc(a / b): the remainder with the sign of a, as C's"""
+
+    functional, onnx, reference, domain = "fmod", NoOnnx("Mod with fmod=1"), np.fmod, ("steps", "positive")
+
+    def forward(self, o, a, b):
+        return o.fmod(a, b)
+
+    def da(self, o, g):
+        return g
+
+    def db(self, o, g, a, b):
+        return -(g * o.trunc(a / b))
+
+
+@op
+class FloorDivide(Elementwise):
+    """floor(a / b), as Python's //; gradient 0"""
+
+    functional, onnx, reference, domain = "floor_divide", NoOnnx("Floor of Div"), np.floor_divide, ("steps", "positive")
+
+    def forward(self, o, a, b):
+        return o.floor_divide(a, b)
+
+    def da(self, o, g):
+        return g * o.zero
+
+    db = da
+
+
+@op
+class IsFinite(Predicate):
+    """Whether x is neither infinite nor NaN"""
+
+    functional = method = "isfinite"
+    onnx, reference = NoOnnx("Not of IsInf or IsNaN"), np.isfinite
+
+    def forward(self, o, x):
+        return o.isfinite(x)
+
+
+@op
+class IsInf(Predicate):
+    """Whether x is infinite"""
+
+    functional = method = "isinf"
+    onnx, reference = "IsInf", np.isinf
+
+    def forward(self, o, x):
+        return o.isinf(x)
+
+
+# ---- bits ---------------------------------------------------------------------------------------------------------
+class Bits(Elementwise):
+    """An op on the bits of integers; on truth values it is the logical one."""
+
+    inline, domain = False, ("whole",)
+
+    def out_dtype(self, avals) -> np.dtype:
+        if any(is_float(a.dtype) for a in avals):
+            raise DTypeError(f"{self.label}: expected integers or truth values, got {', '.join(str(a.dtype) for a in avals)}")
+        return avals[0].dtype
+
+
+@op
+class BitAnd(Bits):
+    """The bits that are set in both"""
+
+    functional = method = "bitwise_and"
+    onnx, reference = "BitwiseAnd", np.bitwise_and
+
+    def forward(self, o, a, b):
+        return o.bitwise_and(a, b)
+
+
+@op
+class BitOr(Bits):
+    """The bits that are set in one or both"""
+
+    functional = method = "bitwise_or"
+    onnx, reference = "BitwiseOr", np.bitwise_or
+
+    def forward(self, o, a, b):
+        return o.bitwise_or(a, b)
+
+
+@op
+class BitXor(Bits):
+    """The bits that are set in one of the two alone"""
+
+    functional = method = "bitwise_xor"
+    onnx, reference = "BitwiseXor", np.bitwise_xor
+
+    def forward(self, o, a, b):
+        return o.bitwise_xor(a, b)
+
+
+@op
+class BitNot(Bits):
+    """The bits that are not set; of a truth value its opposite"""
+
+    functional = method = "bitwise_not"
+    onnx, reference = "BitwiseNot", np.invert
+
+    def forward(self, o, x):
+        return o.bitwise_not(x)
+
+
+class Shift(Bits):
+    """A shift of bits; refused for truth values."""
+
+    domain = ("whole", "few")
+
+    def out_dtype(self, avals) -> np.dtype:
+        if avals[0].dtype == bool_:
+            raise DTypeError(f"{self.label}: a truth value has no bits to shift. Convert with .int()")
+        return super().out_dtype(avals)
+
+
+@op
+class ShiftLeft(Shift):
+    """The bits of a moved up by b places"""
+
+    functional = method = "bitwise_left_shift"
+    onnx, reference = "BitShift", np.left_shift
+
+    def forward(self, o, a, b):
+        return o.left_shift(a, b)
+
+
+@op
+class ShiftRight(Shift):
+    """The bits of a moved down by b places"""
+
+    functional = method = "bitwise_right_shift"
+    onnx, reference = "BitShift", np.right_shift
+
+    def forward(self, o, a, b):
+        return o.right_shift(a, b)
