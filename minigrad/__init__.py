@@ -1,4 +1,5 @@
-"""minigrad: a small define-by-run engine with PyTorch's names.  The files, in reading order: README.md in this folder."""
+"""minigrad: a small define-by-run engine with PyTorch's names.  The files, in reading order: README.md in this
+folder."""
 import sys as _sys  # noqa: I001
 from importlib import import_module as _import_module
 
@@ -6,12 +7,50 @@ from minigrad import methods, autograd, dtype as _dtype  # noqa: F401, I001
 from minigrad.aval import Aval
 from minigrad.autograd import enable_grad, no_grad, observe, set_grad_enabled
 from minigrad.create import (
-    Generator, arange, as_tensor, empty, empty_like, eye, from_numpy, full, full_like, get_rng_state, inf, linspace, manual_seed, nan,
-    ones, ones_like, pi, rand, rand_like, randint, randn, randn_like, randperm, set_rng_state, tensor, zeros, zeros_like,
+    Generator,
+    arange,
+    as_tensor,
+    empty,
+    empty_like,
+    eye,
+    from_numpy,
+    full,
+    full_like,
+    get_rng_state,
+    inf,
+    linspace,
+    manual_seed,
+    nan,
+    ones,
+    ones_like,
+    pi,
+    rand,
+    rand_like,
+    randint,
+    randn,
+    randn_like,
+    randperm,
+    set_rng_state,
+    tensor,
+    zeros,
+    zeros_like,
 )
 from minigrad.device import Device, cuda_is_available, device
 from minigrad.dtype import (
-    bool_, double, float16, float32, float64, get_default_dtype, half, int8, int16, int32, int64, long, set_default_dtype, uint8,
+    bool_,
+    double,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    half,
+    int8,
+    int16,
+    int32,
+    int64,
+    long,
+    set_default_dtype,
+    uint8,
 )
 from minigrad.function import Function
 from minigrad.ops import derived as _derived

@@ -93,7 +93,9 @@ class Arrays:
         return y + b
 
     def sum(self, x, axis=None, keepdims=False):
-        return self.xp.add.reduce(x, axis, None, None, keepdims) if self.device is CPU else x.sum(axis, keepdims=keepdims)
+        return (
+            self.xp.add.reduce(x, axis, None, None, keepdims) if self.device is CPU else x.sum(axis, keepdims=keepdims)
+        )
 
     def prod(self, x, axis=None, keepdims=False):
         return x.prod(axis, keepdims=keepdims)
@@ -123,6 +125,10 @@ class Arrays:
         for k in range(1, b.shape[axis]):
             y[(*lead, k)] += a[(*lead, k)] * y[(*lead, k - 1)]
         return y
+
+    def argsort(self, x, axis):
+        """The stable order along an axis; NaN comes last."""
+        return self.xp.argsort(x, axis, "stable")
 
     def matmul(self, a, b):
         return a @ b
@@ -260,7 +266,8 @@ class Arrays:
 
 
 def draw(key: np.ndarray) -> np.random.Generator:
-    """The Philox generator of one draw.  Each offset owns 2**64 counter blocks, so draws never overlap (Salmon et al. 2011)."""
+    """The Philox generator of one draw.  Each offset owns 2**64 counter blocks, so draws never overlap (Salmon et al.
+    2011)."""
     seed, offset = int(key[0]), int(key[1])
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, offset, 0, 0]))
 

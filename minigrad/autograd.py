@@ -53,18 +53,29 @@ def retain_grad(x: Tensor) -> None:
 
 def _retain(x: Tensor | None, g: Tensor) -> None:
     if x is not None:
-        x.grad = Tensor(g.o.copy(g.array)) if x.grad is None and g.node is None and g.o.eager else g if x.grad is None else x.grad + g
+        x.grad = (
+            Tensor(g.o.copy(g.array))
+            if x.grad is None and g.node is None and g.o.eager
+            else g
+            if x.grad is None
+            else x.grad + g
+        )
 
 
-# ---- entrances --------------------------------------------------------------------------------------------------------
+# ---- entrances
+# --------------------------------------------------------------------------------------------------------
 def _seed(y: Tensor, gradient: Tensor | None, what: str) -> Tensor:
     """The gradient that the walk starts with at `y`."""
     if y.node is None:
-        raise GraphError(f"{what}: the tensor of shape {y.shape} has no history: it was made under no_grad(), by an operation without "
-                         "a gradient, or from no tensor that requires one. Set requires_grad=True on what you differentiate by")
+        raise GraphError(
+            f"{what}: the tensor of shape {y.shape} has no history: it was made under no_grad(), by an operation without "
+            "a gradient, or from no tensor that requires one. Set requires_grad=True on what you differentiate by"
+        )
     if gradient is None:
         if size_of(y.shape) != 1:
-            raise GraphError(f"{what}: y has shape {y.shape}, not one element. Reduce it (y.sum()), or pass gradient= of that shape")
+            raise GraphError(
+                f"{what}: y has shape {y.shape}, not one element. Reduce it (y.sum()), or pass gradient= of that shape"
+            )
         if not is_float(y.dtype):
             raise GraphError(f"{what}: only float tensors have gradients, got {y.dtype}")
         return Tensor(y.o.full(y.shape, 1) if y.o.eager else Aval(y.shape, y.dtype))
@@ -73,7 +84,9 @@ def _seed(y: Tensor, gradient: Tensor | None, what: str) -> Tensor:
     if gradient.shape != y.shape:
         raise ShapeError(f"{what}: gradient has shape {gradient.shape}, y has {y.shape}")
     if gradient.o.device is not y.o.device:
-        raise GraphError(f"{what}: gradient is on {gradient.o.device}, y on {y.o.device}. Move it with .to('{y.o.device}')")
+        raise GraphError(
+            f"{what}: gradient is on {gradient.o.device}, y on {y.o.device}. Move it with .to('{y.o.device}')"
+        )
     return gradient if gradient.dtype == y.dtype else gradient.to(y.dtype)
 
 
@@ -117,7 +130,9 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     work: list[Callable[[], None]] = []
     if on_tensors or defer or targets is not None:
         with changed(grad=create_graph):
-            grads, work = sweep_fully(raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer))
+            grads, work = sweep_fully(
+                raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer)
+            )
             _deposit(grads, targets, on_tensors)
             for x in _listed(inputs, "backward") if targets else ():
                 if x.node is not LEAF and grads.get(x.node) is not None:
@@ -157,7 +172,10 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph: bool | None = None, c
     with changed(grad=create_graph):
         raw = roots if on_tensors else {e: g.array for e, g in roots.items()}
         grads, _ = sweep_fully(raw, retain=retain, on_tensors=on_tensors, targets=frozenset(edges))
-        return tuple(_result(x, grads.get(e), i, on_tensors, allow_unused, materialize_grads) for i, (x, e) in enumerate(zip(xs, edges)))
+        return tuple(
+            _result(x, grads.get(e), i, on_tensors, allow_unused, materialize_grads)
+            for i, (x, e) in enumerate(zip(xs, edges))
+        )
 
 
 def _result(x: Tensor, g, i: int, on_tensors: bool, allow_unused: bool, materialize: bool) -> Tensor | None:
@@ -165,14 +183,17 @@ def _result(x: Tensor, g, i: int, on_tensors: bool, allow_unused: bool, material
         if materialize:
             return Tensor(x.o.full(x.shape, 0) if x.o.eager else x.aval)
         if not allow_unused:
-            raise GraphError(f"grad: input {i} of shape {x.shape} took no part in the outputs. Pass allow_unused=True to get None for it")
+            raise GraphError(
+                f"grad: input {i} of shape {x.shape} took no part in the outputs. Pass allow_unused=True to get None for it"
+            )
         return None
     if x.node is LEAF and x.hooks:
         g = run_hooks(x.hooks, g, on_tensors)
     return g if on_tensors else Tensor(np.array(g) if isinstance(g, np.ndarray | np.generic) else g)
 
 
-# ---- modes ----------------------------------------------------------------------------------------------------------------
+# ---- modes
+# ----------------------------------------------------------------------------------------------------------------
 class _Switch(changed):
     """A mode change that also decorates functions without being called: `@no_grad`."""
 
@@ -229,4 +250,14 @@ class observe(changed):
         super().__enter__()
 
 
-__all__ = ["RemovableHandle", "backward", "enable_grad", "grad", "no_grad", "observe", "register_hook", "retain_grad", "set_grad_enabled"]
+__all__ = [
+    "RemovableHandle",
+    "backward",
+    "enable_grad",
+    "grad",
+    "no_grad",
+    "observe",
+    "register_hook",
+    "retain_grad",
+    "set_grad_enabled",
+]

@@ -81,7 +81,8 @@ def _small(a: Aval) -> np.ndarray:
 
 
 def stand_in(a: Aval) -> np.ndarray:
-    """An array of this shape and these strides whose memory must never be read: for NumPy to do stride arithmetic on."""
+    """An array of this shape and these strides whose memory must never be read: for NumPy to do stride arithmetic
+    on."""
     return np.lib.stride_tricks.as_strided(np.empty(1, a.dtype), a.shape, a.strides, writeable=False)
 
 

@@ -1,6 +1,7 @@
 """Checking gradients: `gradcheck` for any function, and the laws that every op of the catalogue obeys.
 
-`check_op(op)` is the whole test of an op, made from its own declaration; `LAWS` names its parts, so that a test suite can
+`check_op(op)` is the whole test of an op, made from its own declaration; `LAWS` names its parts, so that a test suite
+can
 run them one by one.  After `create.py`.
 """
 from __future__ import annotations
@@ -25,9 +26,16 @@ from minigrad.tensor import Tensor, apply, seen_through
 F8 = np.dtype("f8")
 
 
-# ---- for any function -------------------------------------------------------------------------------------------------
-def gradcheck(func: Callable, inputs: Sequence[Tensor] | Tensor, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
-              raise_exception: bool = True) -> bool:
+# ---- for any function
+# -------------------------------------------------------------------------------------------------
+def gradcheck(
+    func: Callable,
+    inputs: Sequence[Tensor] | Tensor,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+) -> bool:
     """Whether the gradients of `func` equal central differences, element by element, in float64.
 
     `inputs` are float64 tensors; those that require a gradient are varied.  Upstream gradients are random."""
@@ -36,7 +44,9 @@ def gradcheck(func: Callable, inputs: Sequence[Tensor] | Tensor, eps: float = 1e
     if not wanted:
         raise ValueError("gradcheck: no input requires a gradient")
     if any(x.dtype != F8 for x in wanted):
-        raise ValueError("gradcheck: inputs must be float64; differences in float32 are too coarse. Convert with .double()")
+        raise ValueError(
+            "gradcheck: inputs must be float64; differences in float32 are too coarse. Convert with .double()"
+        )
     ys = _outputs(func, xs)
     rng = np.random.default_rng(0)
     gs = [rng.standard_normal(y.shape) for y in ys]
@@ -47,7 +57,9 @@ def gradcheck(func: Callable, inputs: Sequence[Tensor] | Tensor, eps: float = 1e
         if not np.allclose(have, want, rtol=rtol, atol=atol):
             at = np.unravel_index(np.abs(have - want).argmax(), x.shape) if x.shape else ()
             if raise_exception:
-                raise GraphError(f"gradcheck: input {k}: at {tuple(map(int, at))} the gradient is {have[at]:.6g}, differences say {want[at]:.6g}")
+                raise GraphError(
+                    f"gradcheck: input {k}: at {tuple(map(int, at))} the gradient is {have[at]:.6g}, differences say {want[at]:.6g}"
+                )
             return False
     return True
 
@@ -78,11 +90,15 @@ def gradgradcheck(func: Callable, inputs: Sequence[Tensor] | Tensor, **how) -> b
     def gradients(*xs):
         wanted = [x for x in xs if isinstance(x, Tensor) and x.requires_grad]
         rng, ys = np.random.default_rng(1), _outputs(func, xs)
-        return grad(ys, wanted, [Tensor(rng.standard_normal(y.shape)) for y in ys], create_graph=True, materialize_grads=True)
+        return grad(
+            ys, wanted, [Tensor(rng.standard_normal(y.shape)) for y in ys], create_graph=True, materialize_grads=True
+        )
+
     return gradcheck(gradients, xs, **how)
 
 
-# ---- the laws of an op --------------------------------------------------------------------------------------------------
+# ---- the laws of an op
+# --------------------------------------------------------------------------------------------------
 def _first(x):
     return x[0] if isinstance(x, tuple) else x
 
@@ -155,7 +171,9 @@ def law_aliases(t: Trial) -> None:
     """`aliases` says whether y shows the memory of x."""
     y = _first(t.op.forward(algebra_of(t.arrays[0]), *t.arrays))
     if isinstance(y, np.ndarray) and y.size:
-        assert t.op.aliases(t.arrays[0]) == np.shares_memory(y, t.arrays[0]), f"{t.op}: aliases says {t.op.aliases(t.arrays[0])}"
+        assert t.op.aliases(t.arrays[0]) == np.shares_memory(y, t.arrays[0]), (
+            f"{t.op}: aliases says {t.op.aliases(t.arrays[0])}"
+        )
 
 
 def law_meta(t: Trial) -> None:
@@ -171,16 +189,21 @@ def law_meta(t: Trial) -> None:
 
 
 def law_gradient(t: Trial) -> None:
-    """Each rule equals central differences along a random direction, for a random upstream gradient; dtypes are kept."""
+    """Each rule equals central differences along a random direction, for a random upstream gradient; dtypes are
+    kept."""
     if not t.wrt:
         return
     found = t.gradients(t.leaves())
     for i, got in zip(t.wrt, found):
         v = t.rng.standard_normal(t.arrays[i].shape)
-        f = lambda s, i=i, v=v: (t.run([np.asarray(a + s * 1e-6 * v) if j == i else a for j, a in enumerate(t.arrays)]) * t.g).sum()  # noqa: E731
+        f = lambda s, i=i, v=v: (
+            t.run([np.asarray(a + s * 1e-6 * v) if j == i else a for j, a in enumerate(t.arrays)]) * t.g
+        ).sum()  # noqa: E731
         want = (f(1) - f(-1)) / 2e-6
         assert got.dtype == F8 and got.shape == t.arrays[i].shape, f"{t.op}: d{t.names[i]} is {got.aval}"
-        assert np.isclose((got.array * v).sum(), want, rtol=1e-5, atol=1e-7), f"{t.op}: d{t.names[i]} {(got.array * v).sum()} != {want}"
+        assert np.isclose((got.array * v).sum(), want, rtol=1e-5, atol=1e-7), (
+            f"{t.op}: d{t.names[i]} {(got.array * v).sum()} != {want}"
+        )
     xs = t.leaves(_narrow(t.arrays)) if t.narrower else t.leaves()
     if not t.narrower:
         return
@@ -208,10 +231,14 @@ def law_second(t: Trial) -> None:
     found = grad(total, [xs[i] for i in t.wrt], allow_unused=True)
     for i, got in zip(t.wrt, found):
         v = t.rng.standard_normal(t.arrays[i].shape)
-        at = lambda s, i=i, v=v: dot(t.gradients(t.leaves([np.asarray(a + s * 1e-6 * v) if j == i else a for j, a in enumerate(t.arrays)]))).item()  # noqa: E731
+        at = lambda s, i=i, v=v: dot(
+            t.gradients(t.leaves([np.asarray(a + s * 1e-6 * v) if j == i else a for j, a in enumerate(t.arrays)]))
+        ).item()  # noqa: E731
         want = (at(1) - at(-1)) / 2e-6
         have = 0.0 if got is None else (got.array * v).sum()
-        assert np.isclose(have, want, rtol=1e-4, atol=1e-6), f"{t.op}: second derivative by {t.names[i]}: {have} != {want}"
+        assert np.isclose(have, want, rtol=1e-4, atol=1e-6), (
+            f"{t.op}: second derivative by {t.names[i]}: {have} != {want}"
+        )
 
 
 def law_saves(t: Trial) -> None:
@@ -289,8 +316,23 @@ def law_source(t: Trial) -> None:
             np.testing.assert_allclose(got, want[at], rtol=1e-5, atol=1e-6, err_msg=text)
 
 
-LAWS = {f.__name__.removeprefix("law_"): f for f in (
-    law_reference, law_dtype, law_infer, law_aliases, law_meta, law_gradient, law_traced, law_second, law_saves, law_door, law_sim, law_source)}
+LAWS = {
+    f.__name__.removeprefix("law_"): f
+    for f in (
+        law_reference,
+        law_dtype,
+        law_infer,
+        law_aliases,
+        law_meta,
+        law_gradient,
+        law_traced,
+        law_second,
+        law_saves,
+        law_door,
+        law_sim,
+        law_source,
+    )
+}
 
 
 def check_op(cls: type, seed: int = 0) -> int:

@@ -1,6 +1,7 @@
 """Making tensors: from data, filled, counted and drawn; and the random streams they are drawn from.
 
-After `methods.py`.  Draws come from a counter (seed, offset), so a state is two integers and a saved one replays exactly.
+After `methods.py`.  Draws come from a counter (seed, offset), so a state is two integers and a saved one replays
+exactly.
 """
 from __future__ import annotations
 
@@ -107,7 +108,8 @@ def next_key(generator: Generator | None = None) -> Tensor:
     return stream(generator).key()
 
 
-# ---- from data --------------------------------------------------------------------------------------------------------
+# ---- from data
+# --------------------------------------------------------------------------------------------------------
 def tensor(data, *, dtype=None, device: str | Device | None = None, requires_grad: bool = False) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a Tensor.
 
@@ -149,8 +151,10 @@ def _plain(data, depth: int = 0):
         rows = [_plain(v, depth + 1) for v in data]
         shapes = {np.shape(row) if row.__class__ in (list, np.ndarray) else () for row in rows}
         if len(shapes) > 1:
-            raise ShapeError(f"tensor: the {len(rows)} rows have different shapes: {', '.join(map(str, sorted(shapes)))}. "
-                             "Pad them, or keep a list of tensors")
+            raise ShapeError(
+                f"tensor: the {len(rows)} rows have different shapes: {', '.join(map(str, sorted(shapes)))}. "
+                "Pad them, or keep a list of tensors"
+            )
         return rows
     if isinstance(data, bool | int | float | np.ndarray | np.generic | range):
         return data
@@ -184,7 +188,9 @@ def from_numpy(array: np.ndarray) -> Tensor:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}")
     if as_dtype(array.dtype) != array.dtype:
-        raise DTypeError(f"from_numpy: {array.dtype} has another byte order than this machine; convert with .astype({array.dtype.name!r})")
+        raise DTypeError(
+            f"from_numpy: {array.dtype} has another byte order than this machine; convert with .astype({array.dtype.name!r})"
+        )
     return Tensor(array.view(np.ndarray))
 
 
@@ -194,7 +200,8 @@ def as_tensor(data, dtype=None, device: str | Device | None = None) -> Tensor:
     return t.to(dtype=dtype, device=device)
 
 
-# ---- filled -------------------------------------------------------------------------------------------------------------
+# ---- filled
+# -------------------------------------------------------------------------------------------------------------
 def full(size: Shape, fill_value, *, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
     """A tensor of one value."""
     guessed = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else get_default_dtype()
@@ -268,11 +275,14 @@ def eye(n: int, m: int | None = None, *, dtype=None, device="cpu", requires_grad
     return finished(place(np.eye(n, m, dtype=as_dtype(dtype or get_default_dtype())), device), requires_grad)
 
 
-# ---- drawn --------------------------------------------------------------------------------------------------------------
+# ---- drawn
+# --------------------------------------------------------------------------------------------------------------
 def _drawn(cls, size: tuple, dtype, device, requires_grad: bool, generator: Generator | None) -> Tensor:
     dtype = as_dtype(dtype or get_default_dtype())
     if not is_float(dtype):
-        raise DTypeError(f"{cls.__name__.lower()}: random floats need a float dtype, got {dtype}; for integers use randint")
+        raise DTypeError(
+            f"{cls.__name__.lower()}: random floats need a float dtype, got {dtype}; for integers use randint"
+        )
     where, key = as_device(device), next_key(generator)
     like = Tensor(Aval((), dtype) if where is META else algebra(where, dtype).zero)
     return finished(apply(cls.of(sizes(shape_arg(size))), like, key).array, requires_grad)
@@ -296,7 +306,15 @@ def rand_like(x: Tensor, **how) -> Tensor:
     return rand(*x.shape, **{"dtype": x.dtype, "device": x.o.device, **how})
 
 
-def randint(low: int, high: int | Shape, size: Shape | None = None, *, dtype=None, device="cpu", generator: Generator | None = None) -> Tensor:
+def randint(
+    low: int,
+    high: int | Shape,
+    size: Shape | None = None,
+    *,
+    dtype=None,
+    device="cpu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Integers from low … high - 1; with two arguments from 0 … first - 1."""
     if size is None:
         return randint(0, low, high, dtype=dtype, device=device, generator=generator)

@@ -1,6 +1,8 @@
-"""Devices: where arrays live.  `cpu` (NumPy), `sim:k` (the strict simulated device), `cuda:k` (CuPy) and `meta` (shapes only).
+"""Devices: where arrays live.  `cpu` (NumPy), `sim:k` (the strict simulated device), `cuda:k` (CuPy) and `meta` (shapes
+only).
 
-After `aval.py` and `sim.py`, before `algebra.py`.  A back end says how its arrays are made, read and told apart; another
+After `aval.py` and `sim.py`, before `algebra.py`.  A back end says how its arrays are made, read and told apart;
+another
 one (an FPGA, a TPU) registers itself with `register_backend` and the engine needs no change.  The one owner of cupy.
 """
 from __future__ import annotations
@@ -19,7 +21,8 @@ from minigrad.sim import SimArray, sim_device
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A place for arrays, as `torch.device`: `type` is "cpu", "sim", "cuda" or "meta"; `index` counts from 0 or is None."""
+    """A place for arrays, as `torch.device`: `type` is "cpu", "sim", "cuda" or "meta"; `index` counts from 0 or is
+    None."""
 
     type: str
     index: int | None = None
@@ -39,7 +42,8 @@ class Backend:
     put: Callable[[int | None, np.ndarray], object]           # host array -> new device array
     get: Callable[[Any], np.ndarray]                       # device array -> host array
     empty: Callable[[int | None, tuple, np.dtype], object]
-    storage: Callable[[Any], object]                       # the owner of an array's memory, one object for all its views
+    # the owner of an array's memory, one object for all its views
+    storage: Callable[[Any], object]
     name_of: Callable[[Any], str | None]                   # "cuda:0" for an array of this kind, None for any other
     available: Callable[[], bool] = lambda: True
     indexed: bool = True
@@ -70,7 +74,9 @@ def _cuda_available() -> bool:
 def _cuda_put(index: int | None, host: np.ndarray):
     cupy = _cupy()
     if not cupy.is_available():
-        raise RuntimeError("device 'cuda': no usable NVIDIA GPU or driver; run `python run.py doctor`, or use 'cpu' or 'sim:0'")
+        raise RuntimeError(
+            "device 'cuda': no usable NVIDIA GPU or driver; run `python run.py doctor`, or use 'cpu' or 'sim:0'"
+        )
     with cupy.cuda.Device(index or 0):
         return cupy.asarray(host)
 
@@ -92,15 +98,41 @@ def _meta_get(array) -> np.ndarray:
 
 
 BACKENDS: dict[str, Backend] = {
-    "cpu": Backend(lambda: np, lambda _, host: host.copy(order="K"), lambda a: a, lambda _, s, d: np.empty(s, d), _owner,
-                   lambda a: "cpu" if isinstance(a, np.ndarray) else None, indexed=False),
-    "sim": Backend(lambda: np, lambda k, host: sim_device(k).asarray(host), lambda a: a.get(),
-                   lambda k, s, d: sim_device(k).empty(s, d), lambda a: a.storage,
-                   lambda a: a.device.name if a.__class__ is SimArray else None),
-    "cuda": Backend(_cupy, _cuda_put, lambda a: a.get(), _cuda_empty, _cuda_storage,
-                    lambda a: f"cuda:{a.device.id}" if type(a).__module__.startswith("cupy") else None, _cuda_available),
-    "meta": Backend(lambda: np, lambda _, host: Aval(host.shape, host.dtype), _meta_get, lambda _, s, d: Aval(s, d), id,
-                    lambda a: "meta" if a.__class__ is Aval else None, indexed=False),
+    "cpu": Backend(
+        lambda: np,
+        lambda _, host: host.copy(order="K"),
+        lambda a: a,
+        lambda _, s, d: np.empty(s, d),
+        _owner,
+        lambda a: "cpu" if isinstance(a, np.ndarray) else None,
+        indexed=False,
+    ),
+    "sim": Backend(
+        lambda: np,
+        lambda k, host: sim_device(k).asarray(host),
+        lambda a: a.get(),
+        lambda k, s, d: sim_device(k).empty(s, d),
+        lambda a: a.storage,
+        lambda a: a.device.name if a.__class__ is SimArray else None,
+    ),
+    "cuda": Backend(
+        _cupy,
+        _cuda_put,
+        lambda a: a.get(),
+        _cuda_empty,
+        _cuda_storage,
+        lambda a: f"cuda:{a.device.id}" if type(a).__module__.startswith("cupy") else None,
+        _cuda_available,
+    ),
+    "meta": Backend(
+        lambda: np,
+        lambda _, host: Aval(host.shape, host.dtype),
+        _meta_get,
+        lambda _, s, d: Aval(s, d),
+        id,
+        lambda a: "meta" if a.__class__ is Aval else None,
+        indexed=False,
+    ),
 }
 
 
@@ -117,7 +149,9 @@ def _parse(text: str) -> Device:
     backend = BACKENDS.get(kind)
     wrong = index and not (index.isascii() and index.isdigit() and backend and (backend.indexed or index == "0"))
     if backend is None or wrong or text.endswith(":"):
-        raise RuntimeError(f"device {text!r} is not known; use one of {', '.join(BACKENDS)} (with an index: 'sim:0', 'cuda:0')")
+        raise RuntimeError(
+            f"device {text!r} is not known; use one of {', '.join(BACKENDS)} (with an index: 'sim:0', 'cuda:0')"
+        )
     return Device(kind, int(index or 0) if backend.indexed else None)
 
 

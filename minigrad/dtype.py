@@ -61,7 +61,8 @@ def set_default_dtype(dtype: np.dtype) -> None:
 
 
 def as_dtype(dtype: Any) -> np.dtype:
-    """The NumPy dtype meant by a dtype, its name, or Python's bool, int and float (which mean bool, int64 and the default)."""
+    """The NumPy dtype meant by a dtype, its name, or Python's bool, int and float (which mean bool, int64 and the
+    default)."""
     if dtype is float:
         return Defaults.dtype
     try:
@@ -105,7 +106,13 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
 
 def of_number(value: bool | int | float) -> np.dtype:
     """The dtype a Python number has on its own."""
-    return bool_ if isinstance(value, bool | np.bool_) else int64 if isinstance(value, int | np.integer) else Defaults.dtype
+    return (
+        bool_
+        if isinstance(value, bool | np.bool_)
+        else int64
+        if isinstance(value, int | np.integer)
+        else Defaults.dtype
+    )
 
 
 def result_type(dims: list[np.dtype], zeros: list[np.dtype], numbers: list[np.dtype]) -> np.dtype:

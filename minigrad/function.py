@@ -41,13 +41,17 @@ class FunctionContext:
         """Keep tensors for backward; a change of one in place after this is noticed there."""
         for t in tensors:
             if t is not None and not isinstance(t, Tensor):
-                raise TypeError(f"save_for_backward: only tensors, got {type(t).__name__}; keep anything else as an attribute of ctx")
+                raise TypeError(
+                    f"save_for_backward: only tensors, got {type(t).__name__}; keep anything else as an attribute of ctx"
+                )
         self._kept = tensors
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         if self._read is None:
-            raise GraphError("saved_tensors: to be read inside backward, while the graph is there. Pass retain_graph=True to go twice")
+            raise GraphError(
+                "saved_tensors: to be read inside backward, while the graph is there. Pass retain_graph=True to go twice"
+            )
         return self._read
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
@@ -69,7 +73,12 @@ class Parts(dict):
     shape = "parts"
 
     def __add__(self, other: Parts) -> Parts:
-        return Parts({k: self[k] + other[k] if k in self and k in other else self.get(k, other.get(k)) for k in {**self, **other}})
+        return Parts(
+            {
+                k: self[k] + other[k] if k in self and k in other else self.get(k, other.get(k))
+                for k in {**self, **other}
+            }
+        )
 
 
 class _Named:
@@ -91,7 +100,8 @@ def _named(label: str) -> _Named:
 
 
 class CustomPlan(Plan):
-    """A plan whose `pull` is a method: as an attribute it would be a cycle, and outlive its graph until the next collection."""
+    """A plan whose `pull` is a method: as an attribute it would be a cycle, and outlive its graph until the next
+    collection."""
 
     __slots__ = ()
 
@@ -150,8 +160,10 @@ class FunctionPlan(CustomPlan):
         if len(got) > len(self.inputs) and all(x is None for x in got[len(self.inputs):]):
             got = got[:len(self.inputs)]
         if len(got) != len(self.inputs):
-            raise GraphError(f"{name}.backward returned {len(got)} gradients, but forward takes {len(self.inputs)} inputs. "
-                             "Return one for each, None for what is no tensor")
+            raise GraphError(
+                f"{name}.backward returned {len(got)} gradients, but forward takes {len(self.inputs)} inputs. "
+                "Return one for each, None for what is no tensor"
+            )
         return {i: self._fitted(i, d, on_tensors) for i, d in enumerate(got)}
 
     def _upstream(self, g, on_tensors: bool) -> list:
@@ -164,8 +176,10 @@ class FunctionPlan(CustomPlan):
         if d is None:
             return None
         if not isinstance(d, Tensor) or self.inputs[i] is None:
-            raise GraphError(f"{self.cls.__name__}.backward: gradient {i} is a {type(d).__name__} for an input that is "
-                             f"{'no tensor; return None' if self.inputs[i] is None else 'a tensor; return a Tensor or None'}")
+            raise GraphError(
+                f"{self.cls.__name__}.backward: gradient {i} is a {type(d).__name__} for an input that is "
+                f"{'no tensor; return None' if self.inputs[i] is None else 'a tensor; return a Tensor or None'}"
+            )
         shape, o = self.inputs[i]
         if not self.ctx.needs_input_grad[i]:
             return None
@@ -177,7 +191,9 @@ class FunctionPlan(CustomPlan):
             except (ValueError, IndexError):
                 pass
             if d.shape != shape:
-                raise ShapeError(f"{self.cls.__name__}.backward: gradient {i} has shape {d.shape}, its input has {shape}")
+                raise ShapeError(
+                    f"{self.cls.__name__}.backward: gradient {i} has shape {d.shape}, its input has {shape}"
+                )
         d = d if d.dtype == o.dtype else d.to(o.dtype)
         return d if on_tensors else d.array
 
@@ -190,7 +206,8 @@ class FunctionPlan(CustomPlan):
 
 
 def _restored(n: Node, array, origin) -> Tensor | None:
-    """A saved tensor with its history: of an input (an edge), of an output (the node itself), or the constant it was."""
+    """A saved tensor with its history: of an input (an edge), of an output (the node itself), or the constant it
+    was."""
     if array is None:
         return None
     if isinstance(origin, Tensor):
@@ -204,7 +221,8 @@ def _restored(n: Node, array, origin) -> Tensor | None:
 
 
 class Function:
-    """Subclass it with static `forward(ctx, *inputs)` and `backward(ctx, *gradients)`; call it with `.apply(*inputs)`."""
+    """Subclass it with static `forward(ctx, *inputs)` and `backward(ctx, *gradients)`; call it with
+    `.apply(*inputs)`."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:
@@ -244,7 +262,11 @@ def _own(y, inputs: list, dirty: tuple):
 
 def _record(cls, ctx, args, ys, outs) -> None:
     """One node for the call, and one more for each output if there are several."""
-    differentiable = [y for y, out in zip(ys, outs) if isinstance(y, Tensor) and y.o.floating and not any(out is c for c in ctx._constant)]
+    differentiable = [
+        y
+        for y, out in zip(ys, outs)
+        if isinstance(y, Tensor) and y.o.floating and not any(out is c for c in ctx._constant)
+    ]
     if not differentiable:
         return
     outputs = [y for y in ys if isinstance(y, Tensor)]
@@ -276,7 +298,8 @@ def _connect(y: Tensor, node: Node, dirty: bool) -> None:
 
 
 def _origin(t, needing: list, outputs: list, dirty: tuple):
-    """Where a saved tensor comes from: ("output", k), the number of an edge, or the tensor itself if it has a history."""
+    """Where a saved tensor comes from: ("output", k), the number of an edge, or the tensor itself if it has a
+    history."""
     for i, a in enumerate(needing):
         if t is a and not any(t is d for d in dirty):
             return i

@@ -35,7 +35,8 @@ maximum, minimum, square, sqrt = (function(cls) for cls in (e.Maximum, e.Minimum
 NUMBERS = (Tensor, bool, int, float, np.number, np.bool_)
 
 
-# ---- arithmetic ---------------------------------------------------------------------------------------------------------
+# ---- arithmetic
+# ---------------------------------------------------------------------------------------------------------
 def pow(a: Tensor, b) -> Tensor:
     """a ** b; 2 and 0.5 have ops of their own."""
     if b.__class__ in (int, float) and is_float(a.dtype):
@@ -70,7 +71,9 @@ def _truths(cls, sign: str):
             return NotImplemented
         b = literal(b, a)
         if a.dtype != bool_ or b.dtype != bool_:
-            raise DTypeError(f"{sign} is for bool tensors, got {a.dtype} and {b.dtype}: bits are not supported. Compare first, or use .bool()")
+            raise DTypeError(
+                f"{sign} is for bool tensors, got {a.dtype} and {b.dtype}: bits are not supported. Compare first, or use .bool()"
+            )
         return f(a, b)
     return method
 
@@ -78,11 +81,17 @@ def _truths(cls, sign: str):
 def invert(x: Tensor) -> Tensor:
     """not x, of truth values."""
     if x.dtype != bool_:
-        raise DTypeError(f"~ is for bool tensors, got {x.dtype}: bits are not supported. Use logical_not, or .bool() first")
+        raise DTypeError(
+            f"~ is for bool tensors, got {x.dtype}: bits are not supported. Use logical_not, or .bool() first"
+        )
     return function(c.Not)(x)
 
 
-_TRUTHS = {f"__{r}{name}__": _truths(cls, sign) for name, cls, sign in (("and", c.And, "&"), ("or", c.Or, "|"), ("xor", c.NotEqual, "^")) for r in ("", "r")}
+_TRUTHS = {
+    f"__{r}{name}__": _truths(cls, sign)
+    for name, cls, sign in (("and", c.And, "&"), ("or", c.Or, "|"), ("xor", c.NotEqual, "^"))
+    for r in ("", "r")
+}
 
 
 def add_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
@@ -98,7 +107,9 @@ def sub_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
 def where(condition: Tensor, a, b) -> Tensor:
     """a where the condition holds, else b; gradient only to the branch taken."""
     if not isinstance(condition, Tensor) or condition.dtype != bool_:
-        raise DTypeError(f"where: the condition must be a bool tensor, got {getattr(condition, 'dtype', type(condition).__name__)}")
+        raise DTypeError(
+            f"where: the condition must be a bool tensor, got {getattr(condition, 'dtype', type(condition).__name__)}"
+        )
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):      # two numbers: the larger kind of the two decides
         a = literal(a, condition) if category(of_number(a)) >= category(of_number(b)) else a
     like = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else literal(b, condition)
@@ -129,11 +140,13 @@ def norm(x: Tensor, p: float | str = "fro", dim=None, keepdim: bool = False) -> 
     if p == 1:
         return r.sum(x.abs(), dim, keepdim)
     total = r.sum(square(x) if p == 2 else x.abs() ** p, dim, keepdim)
-    some = total != 0                                             # the root has no slope at 0: nothing goes through it there
+    # the root has no slope at 0: nothing goes through it there
+    some = total != 0
     return where(some, pow(where(some, total, 1), 1 / p), total)
 
 
-# ---- moving and converting ----------------------------------------------------------------------------------------------------
+# ---- moving and converting
+# ----------------------------------------------------------------------------------------------------
 def to(x: Tensor, *args, dtype=None, device=None, copy: bool = False) -> Tensor:
     """In another dtype, on another device, or as another tensor: `t.to("sim:0")`, `t.to(mg.float64)`, `t.to(other)`."""
     for a in args:
@@ -167,7 +180,8 @@ def cuda(x: Tensor, index: int = 0) -> Tensor:
     return to(x, device=f"cuda:{index}")
 
 
-# ---- the graph ----------------------------------------------------------------------------------------------------------------
+# ---- the graph
+# ----------------------------------------------------------------------------------------------------------------
 def detach(x: Tensor) -> Tensor:
     """The same memory without a history."""
     return Tensor(x.array)
@@ -181,13 +195,23 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
         if x.node is None:
             x.node = LEAF
     elif x.node is not None and x.node is not LEAF:
-        raise GraphError("requires_grad_(False): only a leaf can be told so; use .detach() for a tensor that an operation made")
+        raise GraphError(
+            "requires_grad_(False): only a leaf can be told so; use .detach() for a tensor that an operation made"
+        )
     else:
         x.node = None
     return x
 
 
-def backward(x: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False, inputs=None, *, defer=()):
+def backward(
+    x: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs=None,
+    *,
+    defer=(),
+):
     """Add d x / d leaf to every leaf's `.grad`; see `mg.autograd.backward`."""
     return autograd.backward(x, gradient, retain_graph, create_graph, inputs, defer=defer)
 
@@ -199,12 +223,15 @@ def get_data(x: Tensor) -> Tensor:
 def set_data(x: Tensor, value: Tensor) -> None:
     """Exchange the values under a tensor, unseen by the graph."""
     if not isinstance(value, Tensor):
-        raise TypeError(f".data takes a Tensor, got {type(value).__name__}. To write values: x.copy_(...) under no_grad()")
+        raise TypeError(
+            f".data takes a Tensor, got {type(value).__name__}. To write values: x.copy_(...) under no_grad()"
+        )
     Writes.note(x.array)
     x.array, x.o = value.array, value.o
 
 
-# ---- in place -------------------------------------------------------------------------------------------------------------------
+# ---- in place
+# -------------------------------------------------------------------------------------------------------------------
 def _in_place(f, name: str):
     def method(x: Tensor, *args, **kwargs) -> Tensor:
         check_writable(x, x.shape, name)
@@ -249,41 +276,155 @@ def augmented(f, name: str):
     return lambda x, other: method(x, other) if isinstance(other, NUMBERS) else NotImplemented
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------------------
+# ---- the table
+# ------------------------------------------------------------------------------------------------------------------
 METHODS = {
     **derived("method"),
-    "add": add_scaled, "sub": sub_scaled, "mul": mul, "div": div, "pow": pow, "maximum": maximum, "minimum": minimum,
-    "multiply": mul, "divide": div, "true_divide": div, "subtract": sub_scaled,
-    "__add__": _direct(e.Add), "__radd__": _swapped(add), "__sub__": _direct(e.Sub), "__rsub__": _swapped(sub),
-    "__mul__": _direct(e.Mul), "__rmul__": _swapped(mul), "__truediv__": _direct(e.Div), "__rtruediv__": _swapped(div),
-    "__pow__": _operator(pow), "__rpow__": _swapped(pow), "__matmul__": m.matmul, "__neg__": function(e.Neg), "__pos__": lambda x: x, "__abs__": function(e.Abs),
-    "__gt__": _direct(c.Greater), "__ge__": _direct(c.GreaterEqual), "__lt__": _direct(c.Less),
-    "__le__": _direct(c.LessEqual), "__eq__": _direct(c.Equal), "__ne__": _direct(c.NotEqual),
-    **_TRUTHS, "__invert__": invert,
-    "__hash__": object.__hash__, "__getitem__": i.getitem, "__setitem__": i.setitem, "__bool__": p.as_bool, "__float__": lambda x: float(p.item(x)),
-    "__int__": lambda x: int(p.item(x)), "__index__": p.as_index, "__len__": p.length, "__iter__": p.iterate, "__contains__": p.contains,
-    "__array__": p.as_array, "__repr__": p.as_text, "__format__": p.formatted, "__deepcopy__": copying.deepcopy, "__reduce__": copying.reduce,
-    "__iadd__": augmented(add, "+="), "__isub__": augmented(sub, "-="), "__imul__": augmented(mul, "*="), "__itruediv__": augmented(div, "/="), "__ipow__": augmented(pow, "**="),
-    "matmul": m.matmul, "mm": m.mm, "where": lambda x, condition, other: where(condition, x, other), "clamp": clamp, "clip": clamp, "norm": norm,
-    "sum": r.sum, "mean": r.mean, "var": r.var, "max": r.max, "min": r.min, "amax": r.amax, "amin": r.amin, "argmax": r.argmax, "argmin": r.argmin,
-    "all": r.all, "any": r.any, "softmax": f.softmax, "log_softmax": f.log_softmax, "logsumexp": f.logsumexp,
-    "reshape": v.reshape, "view": v.view, "flatten": v.flatten, "permute": v.permute, "transpose": v.transpose, "t": v.t, "expand": v.expand,
-    "unsqueeze": v.unsqueeze, "squeeze": v.squeeze, "contiguous": s.contiguous, "clone": s.clone, "gather": i.gather,
-    "size": p.size, "numel": lambda x: size_of(x.shape), "dim": lambda x: x.ndim, "numpy": p.numpy, "item": p.item, "tolist": p.tolist,
-    "is_contiguous": lambda x: x.aval.is_contiguous(), "element_size": lambda x: x.dtype.itemsize,
-    "is_floating_point": lambda x: is_float(x.dtype), "stride": lambda x: tuple(n // x.dtype.itemsize for n in x.aval.strides),
-    "to": to, "type_as": type_as, "cuda": cuda, "cpu": lambda x: to(x, CPU), "float": lambda x: cast(x, float32), "double": lambda x: cast(x, float64),
-    "half": lambda x: cast(x, float16), "long": lambda x: cast(x, int64), "int": lambda x: cast(x, int32), "bool": lambda x: cast(x, bool_),
-    "detach": detach, "requires_grad_": requires_grad_, "backward": backward, "register_hook": autograd.register_hook, "retain_grad": autograd.retain_grad,
-    "copy_": copy_, "fill_": fill_, "zero_": zero_,
+    "add": add_scaled,
+    "sub": sub_scaled,
+    "mul": mul,
+    "div": div,
+    "pow": pow,
+    "maximum": maximum,
+    "minimum": minimum,
+    "multiply": mul,
+    "divide": div,
+    "true_divide": div,
+    "subtract": sub_scaled,
+    "__add__": _direct(e.Add),
+    "__radd__": _swapped(add),
+    "__sub__": _direct(e.Sub),
+    "__rsub__": _swapped(sub),
+    "__mul__": _direct(e.Mul),
+    "__rmul__": _swapped(mul),
+    "__truediv__": _direct(e.Div),
+    "__rtruediv__": _swapped(div),
+    "__pow__": _operator(pow),
+    "__rpow__": _swapped(pow),
+    "__matmul__": m.matmul,
+    "__neg__": function(e.Neg),
+    "__pos__": lambda x: x,
+    "__abs__": function(e.Abs),
+    "__gt__": _direct(c.Greater),
+    "__ge__": _direct(c.GreaterEqual),
+    "__lt__": _direct(c.Less),
+    "__le__": _direct(c.LessEqual),
+    "__eq__": _direct(c.Equal),
+    "__ne__": _direct(c.NotEqual),
+    **_TRUTHS,
+    "__invert__": invert,
+    "__hash__": object.__hash__,
+    "__getitem__": i.getitem,
+    "__setitem__": i.setitem,
+    "__bool__": p.as_bool,
+    "__float__": lambda x: float(p.item(x)),
+    "__int__": lambda x: int(p.item(x)),
+    "__index__": p.as_index,
+    "__len__": p.length,
+    "__iter__": p.iterate,
+    "__contains__": p.contains,
+    "__array__": p.as_array,
+    "__repr__": p.as_text,
+    "__format__": p.formatted,
+    "__deepcopy__": copying.deepcopy,
+    "__reduce__": copying.reduce,
+    "__iadd__": augmented(add, "+="),
+    "__isub__": augmented(sub, "-="),
+    "__imul__": augmented(mul, "*="),
+    "__itruediv__": augmented(div, "/="),
+    "__ipow__": augmented(pow, "**="),
+    "matmul": m.matmul,
+    "mm": m.mm,
+    "where": lambda x, condition, other: where(condition, x, other),
+    "clamp": clamp,
+    "clip": clamp,
+    "norm": norm,
+    "sum": r.sum,
+    "mean": r.mean,
+    "var": r.var,
+    "max": r.max,
+    "min": r.min,
+    "amax": r.amax,
+    "amin": r.amin,
+    "argmax": r.argmax,
+    "argmin": r.argmin,
+    "all": r.all,
+    "any": r.any,
+    "softmax": f.softmax,
+    "log_softmax": f.log_softmax,
+    "logsumexp": f.logsumexp,
+    "reshape": v.reshape,
+    "view": v.view,
+    "flatten": v.flatten,
+    "permute": v.permute,
+    "transpose": v.transpose,
+    "t": v.t,
+    "expand": v.expand,
+    "unsqueeze": v.unsqueeze,
+    "squeeze": v.squeeze,
+    "contiguous": s.contiguous,
+    "clone": s.clone,
+    "gather": i.gather,
+    "size": p.size,
+    "numel": lambda x: size_of(x.shape),
+    "dim": lambda x: x.ndim,
+    "numpy": p.numpy,
+    "item": p.item,
+    "tolist": p.tolist,
+    "is_contiguous": lambda x: x.aval.is_contiguous(),
+    "element_size": lambda x: x.dtype.itemsize,
+    "is_floating_point": lambda x: is_float(x.dtype),
+    "stride": lambda x: tuple(n // x.dtype.itemsize for n in x.aval.strides),
+    "to": to,
+    "type_as": type_as,
+    "cuda": cuda,
+    "cpu": lambda x: to(x, CPU),
+    "float": lambda x: cast(x, float32),
+    "double": lambda x: cast(x, float64),
+    "half": lambda x: cast(x, float16),
+    "long": lambda x: cast(x, int64),
+    "int": lambda x: cast(x, int32),
+    "bool": lambda x: cast(x, bool_),
+    "detach": detach,
+    "requires_grad_": requires_grad_,
+    "backward": backward,
+    "register_hook": autograd.register_hook,
+    "retain_grad": autograd.retain_grad,
+    "copy_": copy_,
+    "fill_": fill_,
+    "zero_": zero_,
 }
 IN_PLACE = {
-    "add_": add_scaled, "sub_": sub_scaled, "mul_": mul, "div_": div, "pow_": pow, "clamp_": clamp,
-    **{name + "_": METHODS[name] for name in ("neg", "abs", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "square", "reciprocal", "sin", "cos")},
+    "add_": add_scaled,
+    "sub_": sub_scaled,
+    "mul_": mul,
+    "div_": div,
+    "pow_": pow,
+    "clamp_": clamp,
+    **{
+        name + "_": METHODS[name]
+        for name in (
+            "neg",
+            "abs",
+            "exp",
+            "log",
+            "sqrt",
+            "tanh",
+            "sigmoid",
+            "relu",
+            "square",
+            "reciprocal",
+            "sin",
+            "cos",
+        )
+    },
 }
 PROPERTIES = {
-    "T": lambda x: v.t(x) if x.ndim <= 2 else v.permute(x, *reversed(range(x.ndim))), "mT": lambda x: v.transpose(x, -1, -2),
-    "device": lambda x: x.o.device, "nbytes": lambda x: size_of(x.shape) * x.dtype.itemsize, "itemsize": lambda x: x.dtype.itemsize,
+    "T": lambda x: v.t(x) if x.ndim <= 2 else v.permute(x, *reversed(range(x.ndim))),
+    "mT": lambda x: v.transpose(x, -1, -2),
+    "device": lambda x: x.o.device,
+    "nbytes": lambda x: size_of(x.shape) * x.dtype.itemsize,
+    "itemsize": lambda x: x.dtype.itemsize,
     "is_view": lambda x: isinstance(x, View),
 }
 

@@ -1,6 +1,7 @@
 """The walk of backward: from the newest node to the oldest, pulling each gradient to where it came from.
 
-Iterative (no recursion limit), deterministic (nodes are numbered as they run, so sorting them is a topological order) and
+Iterative (no recursion limit), deterministic (nodes are numbered as they run, so sorting them is a topological order)
+and
 releasing (each node lets go of what it saved as it passes).  `sweep` is the hot path; `sweep_fully` does the same with
 second derivatives, pruning and deferred work.  After `ops/`; `autograd.py` has the calls users make.
 """
@@ -139,7 +140,10 @@ def _gradients(n: Node, g, values: dict, pairs: list, on_tensors: bool):
         asked = tuple(i in wanted for i in range(max(n.plan.mask.bit_length(), len(op.inputs))))
         found = op.vjp(o, asked, g, *(values[name] for name in op.reads[op.input_name(pairs[0][0])]))
     else:
-        found = {i: getattr(op, "d" + op.input_name(i))(o, g, *(values[k] for k in op.reads[op.input_name(i)])) for i, _ in pairs}
+        found = {
+            i: getattr(op, "d" + op.input_name(i))(o, g, *(values[k] for k in op.reads[op.input_name(i)]))
+            for i, _ in pairs
+        }
     for i, e in pairs:
         d = found[i]
         if d is not None:
@@ -147,12 +151,16 @@ def _gradients(n: Node, g, values: dict, pairs: list, on_tensors: bool):
 
 
 def _values(n: Node, on_tensors: bool) -> dict[str, object]:
-    """What the node saved, by name; on request as Tensors with their history again, so that rules can be differentiated."""
+    """What the node saved, by name; on request as Tensors with their history again, so that rules can be
+    differentiated."""
     if not on_tensors or hasattr(n.plan, "gradients"):
         return dict(zip(n.plan.names, n.saved))
     op = n.op
     edges = {op.input_name(i): e for i, e in zip(chosen(op, n.plan.mask), n.edges)}
-    values = {name: _as_tensor(value, n if name == "y" else edges.get(name), name) for name, value in zip(n.plan.names, n.saved)}
+    values = {
+        name: _as_tensor(value, n if name == "y" else edges.get(name), name)
+        for name, value in zip(n.plan.names, n.saved)
+    }
     if hasattr(op, "extras") and current().grad:            # mean, rstd …: computed again from what they depend on
         again = op.extras(traced(n.o), *(values[i] for i in op.extras_read))
         values.update({k: v for k, v in zip(op.extra, again) if k in values})
@@ -207,7 +215,9 @@ def run_hooks(hooks: dict, g, on_tensors: bool):
         got = hook(t)
         if got is not None:
             if not isinstance(got, Tensor) or got.shape != t.shape:
-                raise ShapeError(f"hook: returned {type(got).__name__} {getattr(got, 'shape', '')}, expected a Tensor of shape {t.shape} or None")
+                raise ShapeError(
+                    f"hook: returned {type(got).__name__} {getattr(got, 'shape', '')}, expected a Tensor of shape {t.shape} or None"
+                )
             t = got
     return t
 

@@ -57,7 +57,11 @@ class changed(ContextDecorator):
         MODE.reset(self.tokens.pop())
 
     def __call__(self, function):
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        if (
+            inspect.iscoroutinefunction(function)
+            or inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
             raise TypeError(f"{type(self).__name__}: cannot decorate {function.__name__}, which runs in pieces; "
                             f"put `with {type(self).__name__}():` inside it")
         return super().__call__(function)
@@ -97,7 +101,8 @@ def site_text(code, lasti: int) -> str:
 
 # ---- writes: a saved value is stale if its buffer was written after the node was made -------------------------------
 class Writes:
-    """When each buffer was last written, on the clock that numbers nodes; an unwritten graph pays one comparison a node."""
+    """When each buffer was last written, on the clock that numbers nodes; an unwritten graph pays one comparison a
+    node."""
 
     last: int = 0
     table: dict[int, tuple] = {}
@@ -262,7 +267,8 @@ def view(op, x: Tensor, array) -> View:
     return t
 
 
-# ---- apply ------------------------------------------------------------------------------------------------------------
+# ---- apply
+# ------------------------------------------------------------------------------------------------------------
 def apply(op, *xs: Tensor):
     """The one place where an op runs: run or infer, record if an input needs it, tell the observers.
     Returns a Tensor, or a tuple for an op with extra outputs."""
@@ -363,15 +369,18 @@ def check_writable(x: Tensor, shape: tuple, what: str) -> None:
         raise GraphError(f"{what}: {kind} that requires grad may be changed in place only under no_grad(). "
                          "Write to a clone(), or wrap the update in `with mg.no_grad():`")
     if any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape)) or not _is_writable(x):
-        raise GraphError(f"{what}: the memory of this tensor {x.shape} is read-only, or, as it is expanded, one cell of it is "
-                         "several elements. Write to a clone()")
+        raise GraphError(
+            f"{what}: the memory of this tensor {x.shape} is read-only, or, as it is expanded, one cell of it is "
+            "several elements. Write to a clone()"
+        )
     if shape != x.shape:
         raise GraphError(f"{what}: the result has shape {shape}, which does not fit into {x.shape} in place. "
                          "Use the form without `_`")
 
 
 def _is_writable(x: Tensor) -> bool:
-    """Whether each element has a cell of its own that may be written, also where a view shows part of an expanded tensor."""
+    """Whether each element has a cell of its own that may be written, also where a view shows part of an expanded
+    tensor."""
     if isinstance(x, View) and any(op.repeats for op in x.chain):
         return False
     return getattr(getattr(x.array, "flags", None), "writeable", True)

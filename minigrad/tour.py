@@ -62,7 +62,9 @@ def gallery(images: mg.Tensor, captions: Sequence[str], columns: int = 10) -> Dr
     body = []
     for k, (image, caption) in enumerate(zip(images.cpu().numpy()[:, 0], captions)):
         x, y = 8 + k % columns * (SIDE + 14), 8 + k // columns * (SIDE + 28)
-        ink = "".join(f'<path d="M{c} {r}h1v1h-1z" fill-opacity="{v:.2g}"/>' for (r, c), v in np.ndenumerate(image) if v)
+        ink = "".join(
+            f'<path d="M{c} {r}h1v1h-1z" fill-opacity="{v:.2g}"/>' for (r, c), v in np.ndenumerate(image) if v
+        )
         body.append(f'<g transform="translate({x} {y})"><g transform="scale({SIDE / 8:g})" fill="{INK}">{ink}</g>'
                     f'<rect width="{SIDE}" height="{SIDE}" fill="none" stroke="#c8d2da"/>'
                     f"{_word(SIDE / 2, SIDE + 15, caption)}</g>")
@@ -91,15 +93,14 @@ def train(net: mg.nn.Module, x: mg.Tensor, y: mg.Tensor, epochs: int) -> list[fl
     """Adam on batches of 64; the loss of each step."""
     batches = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
     optimizer, losses = mg.optim.Adam(net.parameters(), lr=3e-3), []
-    bar = tqdm(total=epochs * len(batches), desc="training", disable=None, leave=False)   # none without a terminal
-    for images, labels in (batch for _ in range(epochs) for batch in batches):
-        optimizer.zero_grad()
-        loss = cross_entropy(net(images), labels)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        bar.update()
-    bar.close()
+    with tqdm(total=epochs * len(batches), desc="training", disable=None, leave=False) as bar:   # only on a terminal
+        for images, labels in (batch for _ in range(epochs) for batch in batches):
+            optimizer.zero_grad()
+            loss = cross_entropy(net(images), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            bar.update()
     return losses
 
 

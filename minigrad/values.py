@@ -1,6 +1,7 @@
 """A tensor seen from Python: its size, its values as numbers, arrays and text.
 
-Text is number for number what PyTorch prints, so that a printed page of either reads the same: four decimals, or four in
+Text is number for number what PyTorch prints, so that a printed page of either reads the same: four decimals, or four
+in
 scientific form where the magnitudes are far apart; past 1,000 elements the first and last three of each axis.
 After `copying.py`, before `methods.py`, which puts these on Tensor.
 """
@@ -26,7 +27,8 @@ def size(x: Tensor, dim: int | None = None):
 
 
 def numpy(x: Tensor) -> np.ndarray:
-    """The values as a NumPy array on the same memory; refused on a device (use .cpu()) and with a history (use .detach())."""
+    """The values as a NumPy array on the same memory; refused on a device (use .cpu()) and with a history (use
+    .detach())."""
     if x.node is not None:
         raise GraphError("numpy(): this tensor requires a gradient, which NumPy would not see. Use .detach().numpy()")
     if x.o.device is not CPU:
@@ -59,7 +61,9 @@ def tolist(x: Tensor):
 
 def as_bool(x: Tensor) -> bool:
     if size_of(x.shape) != 1:
-        raise GraphError(f"bool(): a tensor of shape {x.shape} is neither true nor false as a whole. Use .any() or .all()")
+        raise GraphError(
+            f"bool(): a tensor of shape {x.shape} is neither true nor false as a whole. Use .any() or .all()"
+        )
     return bool(item(x))
 
 
@@ -100,7 +104,8 @@ def formatted(x: Tensor, spec: str) -> str:
     return format(item(x), spec) if x.ndim == 0 and x.o.eager else object.__format__(x, spec)
 
 
-# ---- text ---------------------------------------------------------------------------------------------------------------------
+# ---- text
+# ---------------------------------------------------------------------------------------------------------------------
 LINE, EDGE, THRESHOLD = 80, 3, 1000
 
 

@@ -33,7 +33,7 @@ def compare(what: str, guess: object, truth: object) -> None:
             and isinstance(truth, int | float)
             and not isinstance(truth, bool)
         )
-        off = f", off by {abs(guess - truth):.3g}" if number else ""
+        off = f", off by {shown(abs(guess - truth))}" if number else ""
         verdict = f"you said {guess}: not quite{off}"
     print(f"{what:<34} {shown(truth):<22} {verdict}")
 

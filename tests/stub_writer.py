@@ -1,7 +1,8 @@
 """Writes `minigrad/tensor.pyi`: what editors and type checkers know of Tensor's methods.
 
 Tensor gets its methods from the table in `minigrad/methods.py` when that file is imported, which no static tool sees.
-The stub is the outline of `tensor.py` with that table written out.  `python run.py -m tests.stub_writer` writes it anew;
+The stub is the outline of `tensor.py` with that table written out.  `python run.py -m tests.stub_writer` writes it
+anew;
 `tests/test_stub.py` fails when it is not what this would write.
 """
 
@@ -37,7 +38,14 @@ FIXED = {"__float__": "float", "__int__": "int", "__index__": "int", "__len__": 
          "__array__": "np.ndarray", "numel": "int", "dim": "int", "is_contiguous": "bool", "element_size": "int",
          "is_floating_point": "bool", "stride": "tuple[int, ...]", "register_hook": "Any", "size": "Any",
          "tolist": "Any", "backward": "Any", "retain_grad": "None", "max": "Any", "min": "Any"}
-PROPERTY_TYPES = {"T": "Tensor", "mT": "Tensor", "device": "Device", "nbytes": "int", "itemsize": "int", "is_view": "bool"}
+PROPERTY_TYPES = {
+    "T": "Tensor",
+    "mT": "Tensor",
+    "device": "Device",
+    "nbytes": "int",
+    "itemsize": "int",
+    "is_view": "bool",
+}
 
 
 def outline(node: ast.stmt) -> ast.stmt | None:
@@ -69,7 +77,11 @@ def signature(name: str, function) -> str:
     if getattr(function, "__code__", None) is not None and function.__code__.co_filename.startswith("<minigrad"):
         shown = [f"{p.name}: {NUMBER}" for p in rest]
     else:
-        only = [p for i, p in enumerate(rest) if p.kind is p.KEYWORD_ONLY and (i == 0 or rest[i - 1].kind is not p.KEYWORD_ONLY)]
+        only = [
+            p
+            for i, p in enumerate(rest)
+            if p.kind is p.KEYWORD_ONLY and (i == 0 or rest[i - 1].kind is not p.KEYWORD_ONLY)
+        ]
         starred = any(p.kind is p.VAR_POSITIONAL for p in rest)
         shown = [text for p in rest for text in (["*"] if p in only[:1] and not starred else []) + [parameter(p)]]
     result = FIXED.get(name) or ("Tensor" if found.return_annotation is found.empty else str(found.return_annotation))
@@ -78,7 +90,11 @@ def signature(name: str, function) -> str:
 
 def method_lines() -> list[str]:
     """The table of methods as lines of a class body."""
-    lines = [f"    def {name}{signature(name, f)}: ..." for name, f in sorted({**methods.METHODS}.items()) if name != "__hash__"]
+    lines = [
+        f"    def {name}{signature(name, f)}: ..."
+        for name, f in sorted({**methods.METHODS}.items())
+        if name != "__hash__"
+    ]
     lines = [line.replace("def __eq__(self, b: Tensor | bool | int | float) -> Tensor: ...",
                           "def __eq__(self, b: object) -> Tensor: ...  # type: ignore[override]")
                  .replace("def __ne__(self, b: Tensor | bool | int | float) -> Tensor: ...",

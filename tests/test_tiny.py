@@ -1,4 +1,5 @@
-"""The whole story in five seconds: a graph, its gradient, a net that learns, its picture, its file, its other devices."""
+"""The whole story in five seconds: a graph, its gradient, a net that learns, its picture, its file, its other
+devices."""
 
 import io
 

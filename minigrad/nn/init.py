@@ -1,6 +1,7 @@
 """Initial values, written into a tensor in place: the formulas of Glorot & Bengio 2010 and He et al. 2015.
 
-Numbers come from minigrad's own stream (`mg.manual_seed`), so they are the same on every device.  After `containers.py`.
+Numbers come from minigrad's own stream (`mg.manual_seed`), so they are the same on every device.  After
+`containers.py`.
 """
 
 from __future__ import annotations

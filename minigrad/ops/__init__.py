@@ -1,9 +1,30 @@
-"""The catalogue of operations.  Each op is one class in one of these files, whole; `README.md` lists them in reading order.
+"""The catalogue of operations.  Each op is one class in one of these files, whole; `README.md` lists them in reading
+order.
 
 `FUNCTIONS` and `METHODS` are derived from the names the classes give themselves; `methods.py` puts them on Tensor.
 """
 from minigrad.ops import elementwise, compare, trig, exponential, rounding  # noqa: F401, I001
-from minigrad.ops import reduce, views, diagonals, limits, activations, shape, matmul, einsum, index, random, conv, pooling, structure, indexed, scan, fused, losses, transfer, traced  # noqa: F401, I001
+from minigrad.ops import (
+    reduce,
+    views,
+    diagonals,
+    limits,
+    activations,
+    shape,
+    matmul,
+    einsum,
+    index,
+    random,
+    conv,
+    pooling,
+    structure,
+    indexed,
+    scan,
+    fused,
+    losses,
+    transfer,
+    traced,
+)  # noqa: F401, I001
 from minigrad.ops.doors import function
 from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
 from minigrad.ops.samples import Sample

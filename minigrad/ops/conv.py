@@ -30,10 +30,14 @@ def pair(v: int | tuple[int, int], name: str) -> Pair:
 
 def out_sizes(size, kernel, stride, padding, dilation, name: str) -> tuple[int, ...]:
     """floor((size + 2·padding − dilation·(kernel − 1) − 1) / stride) + 1 per axis."""
-    sizes = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation))
+    sizes = tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(size, kernel, stride, padding, dilation)
+    )
     if min(sizes, default=1) < 1:
-        raise ShapeError(f"{name}: the kernel {tuple(kernel)} (dilation {tuple(dilation)}) is larger than the padded input: "
-                         f"size {tuple(size)}, padding {tuple(padding)}")
+        raise ShapeError(
+            f"{name}: the kernel {tuple(kernel)} (dilation {tuple(dilation)}) is larger than the padded input: "
+            f"size {tuple(size)}, padding {tuple(padding)}"
+        )
     return sizes
 
 
@@ -62,8 +66,11 @@ class Windows(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of((2, 2), (1, 2), (1, 1)), ("normal(1,4,5)",)), Sample(cls.of((2, 2), (1, 1), (2, 1)), ("normal(4,5)",)),
-                Sample(cls.of((3,), (2,), (1,)), ("normal(2,6)",))]
+        return [
+            Sample(cls.of((2, 2), (1, 2), (1, 1)), ("normal(1,4,5)",)),
+            Sample(cls.of((2, 2), (1, 1), (2, 1)), ("normal(4,5)",)),
+            Sample(cls.of((3,), (2,), (1,)), ("normal(2,6)",)),
+        ]
 
 
 @op
@@ -117,7 +124,10 @@ class Conv2d(Op):
 
     def forward(self, o, x, w):
         self._check(x, w)
-        n, (oh, ow) = x.shape[0], out_sizes(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, "conv2d")
+        n, (oh, ow) = (
+            x.shape[0],
+            out_sizes(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, "conv2d"),
+        )
         flat = o.reshape(w, (self.groups, w.shape[0] // self.groups, -1 if w.size else 0))
         y = o.matmul(self._columns(o, x, w.shape[2:]), o.mT(flat))                 # (G, N·OH·OW, O/G)
         y = o.transpose(o.reshape(y, (self.groups, n, oh, ow, flat.shape[1])), (1, 0, 4, 2, 3))
@@ -138,12 +148,21 @@ class Conv2d(Op):
 
     def _check(self, x, w) -> None:
         if len(x.shape) != 4 or len(w.shape) != 4 or x.shape[1] != w.shape[1] * self.groups or w.shape[0] % self.groups:
-            raise ShapeError(f"conv2d: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {self.groups}: expected input "
-                             "(N, C, H, W), weight (O, C / groups, KH, KW), O and C divisible by groups")
+            raise ShapeError(
+                f"conv2d: input {tuple(x.shape)}, weight {tuple(w.shape)}, groups {self.groups}: expected input "
+                "(N, C, H, W), weight (O, C / groups, KH, KW), O and C divisible by groups"
+            )
 
     def infer(self, x: Aval, w: Aval) -> Aval:
         self._check(x, w)
-        return Aval((x.shape[0], w.shape[0], *out_sizes(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, "conv2d")), x.dtype)
+        return Aval(
+            (
+                x.shape[0],
+                w.shape[0],
+                *out_sizes(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, "conv2d"),
+            ),
+            x.dtype,
+        )
 
     def flops(self, y: Aval, x: Aval, w: Aval) -> int:
         return 2 * y.size * math.prod(w.shape[1:])
@@ -162,7 +181,12 @@ class Conv2d(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        ways = [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 2), (1, 1), 1), ((1, 2), (1, 1), (2, 1), 1), ((1, 1), (1, 0), (1, 1), 2)]
+        ways = [
+            ((1, 1), (0, 0), (1, 1), 1),
+            ((2, 1), (1, 2), (1, 1), 1),
+            ((1, 2), (1, 1), (2, 1), 1),
+            ((1, 1), (1, 0), (1, 1), 2),
+        ]
         return [Sample(cls.of(*w), ("normal(2,4,5,4)", f"normal(2,{4 // w[3]},2,3)")) for w in ways] + [
             Sample(cls.of(), ("normal(0,1,4,4)", "normal(2,1,2,2)"))]
 
@@ -198,7 +222,10 @@ class MaxPool2d(Op):
             raise ShapeError(f"max_pool2d: expected (N, C, H, W) or (C, H, W), got {x.shape}")
         if any(2 * p > k for p, k in zip(self.padding, self.kernel)):
             raise ShapeError(f"max_pool2d: padding {self.padding} may be at most half the kernel {self.kernel}")
-        shape = (*x.shape[:-2], *out_sizes(x.shape[-2:], self.kernel, self.stride, self.padding, self.dilation, "max_pool2d"))
+        shape = (
+            *x.shape[:-2],
+            *out_sizes(x.shape[-2:], self.kernel, self.stride, self.padding, self.dilation, "max_pool2d"),
+        )
         return Aval(shape, x.dtype), Aval((*shape, 1), np.dtype(np.int64))
 
     def flops(self, y: Aval, x: Aval) -> int:
@@ -210,17 +237,25 @@ class MaxPool2d(Op):
                 [((2, 2), (2, 2), (0, 0), (1, 1)), ((3, 2), (1, 2), (1, 1), (1, 1)), ((2, 2), (1, 1), (0, 0), (2, 1))]]
 
 
-# ---- as functions ---------------------------------------------------------------------------------------------------------
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, dilation=1, groups: int = 1) -> Tensor:
-    """Convolution of (N, C, H, W) or (C, H, W) with weight (O, C / groups, KH, KW); `padding` may be "same" or "valid"."""
+# ---- as functions
+# ---------------------------------------------------------------------------------------------------------
+def conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0, dilation=1, groups: int = 1
+) -> Tensor:
+    """Convolution of (N, C, H, W) or (C, H, W) with weight (O, C / groups, KH, KW); `padding` may be "same" or
+    "valid"."""
     if x.ndim == 3:
-        return reshape(y := conv2d(reshape(x, (1, *x.shape)), weight, bias, stride, padding, dilation, groups), y.shape[1:])
+        return reshape(
+            y := conv2d(reshape(x, (1, *x.shape)), weight, bias, stride, padding, dilation, groups), y.shape[1:]
+        )
     stride, dilation = pair(stride, "stride"), pair(dilation, "dilation")
     if padding == "same":
         x, padding = _same(x, weight.shape[2:], stride, dilation), 0
     padding = (0, 0) if padding == "valid" else pair(padding, "padding")
     if min(stride) < 1 or min(dilation) < 1 or min(padding) < 0 or groups < 1:
-        raise ValueError(f"conv2d: stride {stride}, dilation {dilation}, groups {groups} must be at least 1 and padding {padding} at least 0")
+        raise ValueError(
+            f"conv2d: stride {stride}, dilation {dilation}, groups {groups} must be at least 1 and padding {padding} at least 0"
+        )
     y = apply(Conv2d.of(stride, padding, dilation, groups), x, weight)
     return y if bias is None else y + reshape(bias, (1, -1, 1, 1))
 
@@ -235,7 +270,12 @@ def _same(x: Tensor, kernel, stride, dilation) -> Tensor:
 def max_pool2d(x: Tensor, kernel_size, stride=None, padding=0, dilation=1) -> Tensor:
     """The largest of each window of (…, H, W); `stride` is the kernel size unless given."""
     kernel = pair(kernel_size, "kernel_size")
-    op = MaxPool2d.of(kernel, kernel if stride is None else pair(stride, "stride"), pair(padding, "padding"), pair(dilation, "dilation"))
+    op = MaxPool2d.of(
+        kernel,
+        kernel if stride is None else pair(stride, "stride"),
+        pair(padding, "padding"),
+        pair(dilation, "dilation"),
+    )
     op.infer(x.aval)
     return apply(op, x)[0]
 

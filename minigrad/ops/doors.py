@@ -29,14 +29,17 @@ def _literal(value, o) -> Tensor:
 
 
 def literal(value, like: Tensor) -> Tensor:
-    """`value` as an operand beside `like`: a Tensor as it is, a Python number as a 0-d constant of its device and dtype."""
+    """`value` as an operand beside `like`: a Tensor as it is, a Python number as a 0-d constant of its device and
+    dtype."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.number | np.bool_):
         value = value.item()
     if not isinstance(value, bool | int | float):
-        raise TypeError(f"expected a Tensor or a number beside a tensor of shape {like.shape}, got {type(value).__name__}. "
-                        "Make it a tensor first: mg.tensor(...)")
+        raise TypeError(
+            f"expected a Tensor or a number beside a tensor of shape {like.shape}, got {type(value).__name__}. "
+            "Make it a tensor first: mg.tensor(...)"
+        )
     o = like.o
     if not o.floating and category(of_number(value)) > category(o.dtype):
         o = algebra(o.device, of_number(value))
@@ -113,7 +116,8 @@ def _branches(op) -> str:
 
 
 def _shape_text(op) -> str:
-    """The line that sets n.shape and, where inputs may have been broadcast, `alike`: whether every one has y's shape."""
+    """The line that sets n.shape and, where inputs may have been broadcast, `alike`: whether every one has y's
+    shape."""
     if op.exact or not op.inline:
         return "n.shape = y.shape; alike = False"
     first, *others = ["xyz"[i] + "_" for i in range(len(op.inputs))]
@@ -148,12 +152,21 @@ def door_source(op, operator: bool = False) -> str:
     label = op.functional or op.method or type(op).__name__
     recorded = _RECORD if op.reads else "    t.node = None\n    return t\n"
     return (_HEAD + recorded).format(
-        shape=_shape_text(op), o="o" if op.reads else "algebra_of(y)",
-        name=label, args=", ".join(args), label=label, last=args[-1], lift=lift, doc=(type(op).__doc__ or "").split("\n")[0],
-        other="".join(f"{c}.o is not o or " for c in args[1:]), forward=_forward_text(op),
+        shape=_shape_text(op),
+        o="o" if op.reads else "algebra_of(y)",
+        name=label,
+        args=", ".join(args),
+        label=label,
+        last=args[-1],
+        lift=lift,
+        doc=(type(op).__doc__ or "").split("\n")[0],
+        other="".join(f"{c}.o is not o or " for c in args[1:]),
+        forward=_forward_text(op),
         arrays="; ".join(f"{'xyz'[i]}_ = {c}.array" for i, c in enumerate(args)),
         nodes="; ".join(f"e{i} = {c}.node" for i, c in enumerate(args)),
-        none="(" + " and ".join(f"e{i} is None" for i in range(n)) + ")", branches=branches.rstrip("\n"))
+        none="(" + " and ".join(f"e{i} is None" for i in range(n)) + ")",
+        branches=branches.rstrip("\n"),
+    )
 
 
 @lru_cache(None, typed=True)
@@ -166,7 +179,8 @@ def function(cls: type, *attributes) -> Callable[..., Tensor]:
 
 
 def door(op, operator: bool = False) -> Callable[..., Tensor]:
-    """The flattened `apply` of `op`.  Its code is compiled when it is first called, and put into the same function object:
+    """The flattened `apply` of `op`.  Its code is compiled when it is first called, and put into the same function
+    object:
     importing the package compiles nothing, and whoever holds the function has the fast one."""
     stub = _STUBS[len(op.inputs)]
     scope = {"open_door": open_door, "op": op, "operator": operator}

@@ -1,4 +1,5 @@
-"""Elementwise ops: each whole in its class.  To add one, add a class here: its function, method and tests come by themselves."""
+"""Elementwise ops: each whole in its class.  To add one, add a class here: its function, method and tests come by
+themselves."""
 from __future__ import annotations
 
 import numpy as np
@@ -241,7 +242,8 @@ class Cos(Elementwise):
         return -(g * o.sin(x))
 
 
-# ---- activations ------------------------------------------------------------------------------------------------------
+# ---- activations
+# ------------------------------------------------------------------------------------------------------
 @op
 class Tanh(Elementwise):
     """Hyperbolic tangent"""
@@ -309,7 +311,8 @@ class Softplus(Elementwise):
         return np.log(1 + np.exp(x))
 
 
-# ---- choosing -----------------------------------------------------------------------------------------------------------
+# ---- choosing
+# -----------------------------------------------------------------------------------------------------------
 @op
 class Maximum(Elementwise):
     """The larger of a and b; equal values share the gradient; NaN wins"""
@@ -346,7 +349,13 @@ class Minimum(Elementwise):
 class Where(Elementwise):
     """a where c holds, else b; the branch not taken gets gradient 0 even where it is NaN"""
 
-    functional, onnx, reference, as_is, domain = "where", "Where", staticmethod(np.where), ("c",), ("truth", "normal", "normal")
+    functional, onnx, reference, as_is, domain = (
+        "where",
+        "Where",
+        staticmethod(np.where),
+        ("c",),
+        ("truth", "normal", "normal"),
+    )
 
     def forward(self, o, c, a, b):
         return o.where(c, a, b)

@@ -1,6 +1,7 @@
 """Fused ops: several steps in one node, with the gradient worked out by hand; each equals its unfused form in a test.
 
-softmax, log_softmax, cross_entropy, layer_norm, batch_norm.  A saved statistic (`mean`, `rstd`, `lse`) is an extra output,
+softmax, log_softmax, cross_entropy, layer_norm, batch_norm.  A saved statistic (`mean`, `rstd`, `lse`) is an extra
+output,
 defined once in `extras`, which `create_graph` runs again on Tensors.  After `conv.py`.
 """
 from __future__ import annotations
@@ -38,7 +39,11 @@ class AlongAxis(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(1), ("normal(3,4)",)), Sample(cls.of(0), ("normal(3,4)",)), Sample(cls.of(0), ("normal(3)",))]
+        return [
+            Sample(cls.of(1), ("normal(3,4)",)),
+            Sample(cls.of(0), ("normal(3,4)",)),
+            Sample(cls.of(0), ("normal(3)",)),
+        ]
 
 
 @op
@@ -145,7 +150,9 @@ class LayerNorm(Op):
 
     def infer(self, x: Aval, w: Aval, b: Aval):
         if not x.ndim or w.shape != x.shape[-1:] or b.shape != w.shape:
-            raise ShapeError(f"layer_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: weight and bias must be {x.shape[-1:]}")
+            raise ShapeError(
+                f"layer_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: weight and bias must be {x.shape[-1:]}"
+            )
         row = Aval((*x.shape[:-1], 1), x.dtype)
         return Aval(x.shape, x.dtype), row, row
 
@@ -201,7 +208,9 @@ class BatchNorm(Op):
 
     def infer(self, x: Aval, w: Aval, b: Aval):
         if x.ndim < 2 or w.shape != x.shape[1:2] or b.shape != w.shape:
-            raise ShapeError(f"batch_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: expected x (N, C, …), weight and bias (C,)")
+            raise ShapeError(
+                f"batch_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: expected x (N, C, …), weight and bias (C,)"
+            )
         row = Aval((1, x.shape[1], *(1,) * (x.ndim - 2)), x.dtype)
         return Aval(x.shape, x.dtype), row, row
 
@@ -210,14 +219,17 @@ class BatchNorm(Op):
 
     def reference(self, x, w, b):
         axes, row = self.axes(x), (1, -1, *(1,) * (x.ndim - 2))
-        return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + self.eps) * w.reshape(row) + b.reshape(row)
+        return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + self.eps) * w.reshape(
+            row
+        ) + b.reshape(row)
 
     @classmethod
     def samples(cls) -> list[Sample]:
         return [Sample(cls.of(), (x, "normal(3)", "normal(3)")) for x in ("normal(4,3)", "normal(2,3,2,2)")]
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------------
+# ---- as functions
+# -----------------------------------------------------------------------------------------------------------
 def softmax(x: Tensor, dim: int) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`, without overflow."""
     return function(Softmax, _axis(x, dim, "softmax"))(x) if x.ndim else x * 0 + 1
@@ -244,15 +256,20 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
                   reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
     """The negative log-likelihood of class numbers under softmax(input).
 
-    input (C), (N, C) or (N, C, …); target () , (N) or (N, …) of int64 below C.  Rows whose target is `ignore_index` count
+    input (C), (N, C) or (N, C, …); target () , (N) or (N, …) of int64 below C.  Rows whose target is `ignore_index`
+    count
     neither in the sum nor in the mean.  `weight` (C) weighs classes; the mean divides by the weights of the targets."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
     if target.dtype != int64:
-        raise DTypeError(f"cross_entropy: targets must be int64 class numbers, got {target.dtype}. Convert with .long()")
+        raise DTypeError(
+            f"cross_entropy: targets must be int64 class numbers, got {target.dtype}. Convert with .long()"
+        )
     shape, wide = target.shape, input.shape
     if not wide or shape != wide[:len(wide) > 1] + wide[2:]:
-        raise ShapeError(f"cross_entropy: input {wide} and target {shape}: expected (N, C, …) and (N, …), or (C) and ()")
+        raise ShapeError(
+            f"cross_entropy: input {wide} and target {shape}: expected (N, C, …) and (N, …), or (C) and ()"
+        )
     if input.ndim == 1:
         input, target = reshape(input, (1, -1)), reshape(target, (1,))
     if input.ndim > 2:
@@ -293,7 +310,9 @@ def _general_cross_entropy(z, target, weight, ignore_index, reduction, smoothing
     return sum(rows) / sum(w) if reduction == "mean" else sum(rows)
 
 
-def layer_norm(x: Tensor, normalized_shape, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+def layer_norm(
+    x: Tensor, normalized_shape, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
     """Normalise over the last axes, of shape `normalized_shape`; then weight and bias of that shape."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or x.shape[-len(shape):] != shape:
@@ -301,7 +320,12 @@ def layer_norm(x: Tensor, normalized_shape, weight: Tensor | None = None, bias: 
     n = math.prod(shape)
     one, none = _filled(x, (n,), 1.0), _filled(x, (n,), 0.0)
     flat = reshape(x, (*x.shape[:-len(shape)], n))
-    y = apply(LayerNorm.of(eps), flat, one if weight is None else reshape(weight, (n,)), none if bias is None else reshape(bias, (n,)))[0]
+    y = apply(
+        LayerNorm.of(eps),
+        flat,
+        one if weight is None else reshape(weight, (n,)),
+        none if bias is None else reshape(bias, (n,)),
+    )[0]
     return reshape(y, x.shape)
 
 

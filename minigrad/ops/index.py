@@ -36,7 +36,9 @@ class Pattern(Op):
         """The shape of x[key]."""
         key = filled(self.pattern, tuple(np.broadcast_to(np.zeros((), np.int64), i.shape) for i in index))
         try:
-            return aval.stand_in(x)[key].shape if x.size < 1 << 24 else np.broadcast_to(np.zeros(()), x.shape)[key].shape
+            return (
+                aval.stand_in(x)[key].shape if x.size < 1 << 24 else np.broadcast_to(np.zeros(()), x.shape)[key].shape
+            )
         except IndexError as e:
             raise IndexError(f"index: a tensor of shape {x.shape} cannot be indexed so: {e}") from None
 
@@ -59,9 +61,13 @@ class At(Pattern):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of((HOLE,)), ("normal(4,2)", "index(3)<4")), Sample(cls.of((HOLE,)), ("normal(4)", "index(2,2)<4")),
-                Sample(cls.of(freeze_key((slice(None), HOLE))), ("normal(2,4)", "index(3)<4")),
-                Sample(cls.of((HOLE, HOLE)), ("normal(4,3)", "index(3)<4", "index(3)<3")), Sample(cls.of((HOLE,)), ("normal(4,2)", "index(0)<4"))]
+        return [
+            Sample(cls.of((HOLE,)), ("normal(4,2)", "index(3)<4")),
+            Sample(cls.of((HOLE,)), ("normal(4)", "index(2,2)<4")),
+            Sample(cls.of(freeze_key((slice(None), HOLE))), ("normal(2,4)", "index(3)<4")),
+            Sample(cls.of((HOLE, HOLE)), ("normal(4,3)", "index(3)<4", "index(3)<3")),
+            Sample(cls.of((HOLE,)), ("normal(4,2)", "index(0)<4")),
+        ]
 
 
 @op
@@ -153,7 +159,10 @@ class AddAlong(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(1, 4), ("normal(3,5)", "index(3,5)<4")), Sample(cls.of(0, 4), ("normal(1,2)", "index(1,2)<4"))]
+        return [
+            Sample(cls.of(1, 4), ("normal(3,5)", "index(3,5)<4")),
+            Sample(cls.of(0, 4), ("normal(1,2)", "index(1,2)<4")),
+        ]
 
 
 @op
@@ -174,7 +183,8 @@ class OneHot(Op):
         return [Sample(cls.of(4), ("index(3)<4", "normal(2)"))]
 
 
-# ---- keys -----------------------------------------------------------------------------------------------------------------
+# ---- keys
+# -----------------------------------------------------------------------------------------------------------------
 def split_key(x: Tensor, key) -> tuple[tuple, tuple, tuple[Tensor, ...]]:
     """(basic key, pattern, index tensors): x[key] is x[basic][pattern filled with the index tensors].
 

@@ -33,7 +33,9 @@ class MatMul(Op):
             raise ShapeError(f"matmul: expected at least two axes each, got {a.shape} and {b.shape}")
         if a.shape[-1] != b.shape[-2]:
             hint = " Transpose one with .mT?" if a.shape[-1] == b.shape[-1] or a.shape[-2] == b.shape[-2] else ""
-            raise ShapeError(f"matmul: inner sizes differ: a is {a.shape}, b is {b.shape} ({a.shape[-1]} != {b.shape[-2]}).{hint}")
+            raise ShapeError(
+                f"matmul: inner sizes differ: a is {a.shape}, b is {b.shape} ({a.shape[-1]} != {b.shape[-2]}).{hint}"
+            )
         try:
             lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         except ValueError:
@@ -45,7 +47,14 @@ class MatMul(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        pairs = [("3,4)", "4,2)"), ("2,3,4)", "4,2)"), ("2,1,3,4)", "5,4,2)"), ("3,4).T", "4,2).T"), ("0,4)", "4,2)"), ("3,0)", "0,2)")]
+        pairs = [
+            ("3,4)", "4,2)"),
+            ("2,3,4)", "4,2)"),
+            ("2,1,3,4)", "5,4,2)"),
+            ("3,4).T", "4,2).T"),
+            ("0,4)", "4,2)"),
+            ("3,0)", "0,2)"),
+        ]
         return [Sample(cls.of(), (f"normal({a}", f"normal({b}")) for a, b in pairs]
 
 

@@ -53,7 +53,8 @@ class Op:
     functional: str | None = None      # the name in mg and mg.nn.functional
     precision: str = "follow"          # what autocast does: "low", "high" or "follow"
     onnx: str | NoOnnx = NoOnnx("not said")
-    takes: str = "any"                 # "float": integers are converted to the default float dtype; "only float": refused
+    # "float": integers are converted to the default float dtype; "only float": refused
+    takes: str = "any"
     mixes: bool = False                # inputs of different dtypes are promoted, as PyTorch does elementwise
     exact: bool = False                # rules give each gradient in its input's own shape (set for one input)
     flat: bool = True                  # may have a door: its output is never a view
@@ -163,7 +164,9 @@ def _read_rules(cls: type) -> None:
         cls.reads = {i: names(getattr(cls, "d" + i), 3) for i in cls.inputs if hasattr(cls, "d" + i)}
     cls.extras_read = names(cls.extras, 2) if hasattr(cls, "extras") else ()
     if {"y", "g", "o"} & {*cls.inputs}:
-        raise TypeError(f"{cls.__name__}: an input may not be called y, g or o: {cls.inputs}. Rules give these names another meaning")
+        raise TypeError(
+            f"{cls.__name__}: an input may not be called y, g or o: {cls.inputs}. Rules give these names another meaning"
+        )
     known = {*cls.inputs, "y", *cls.extra, *(i + "_shape" for i in cls.inputs)}
     for i, read in cls.reads.items():
         if not known.issuperset(read):
@@ -175,7 +178,9 @@ def _check_devices(op: Op, xs) -> None:
     on = {x.o.device: x for i, x in enumerate(xs) if op.input_name(i) not in op.on_host}
     if len(on) > 1:
         listed = ", ".join(f"{op.input_name(i)}: {x.dtype}{list(x.shape)} on {x.o.device}" for i, x in enumerate(xs))
-        raise DeviceMismatch(f"{op.label}: inputs on {len(on)} devices ({listed}). Move them with .to('{next(iter(on))}')")
+        raise DeviceMismatch(
+            f"{op.label}: inputs on {len(on)} devices ({listed}). Move them with .to('{next(iter(on))}')"
+        )
 
 
 def _common_dtype(op: Op, xs) -> np.dtype:

@@ -1,7 +1,8 @@
 """Plan: what an op saves and how its gradients are pulled, for one choice of inputs that have a history.
 
 `keep` and `pull` are written out as source and compiled, as dataclasses are, so that a rule of an elementwise op is
-inlined and any other is one plain call.  `op.dx` and friends remain the meaning: `autograd` calls them directly whenever
+inlined and any other is one plain call.  `op.dx` and friends remain the meaning: `autograd` calls them directly
+whenever
 it differentiates twice, prunes or defers, and a test holds both bit-equal.
 """
 from __future__ import annotations
@@ -104,7 +105,8 @@ def _keep_source(op, names) -> str:
 
 
 def rule_text(op, name: str) -> str:
-    """The gradient of input `name` as an expression in o, g and the saved names: inlined if it has text, else a call."""
+    """The gradient of input `name` as an expression in o, g and the saved names: inlined if it has text, else a
+    call."""
     try:
         if op.inline and not op.attributes:
             return emit(op, PYTHON, name, op.as_is)

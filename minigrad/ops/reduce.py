@@ -1,6 +1,7 @@
 """Reductions: sum, mean, max and min over axes.
 
-`axis` is a tuple of non-negative axes or None for all.  After `compare.py`; `reduce_functions.py` has the calls users write.
+`axis` is a tuple of non-negative axes or None for all.  After `compare.py`; `reduce_functions.py` has the calls users
+write.
 """
 from __future__ import annotations
 
@@ -97,11 +98,18 @@ class Extreme(Reduction):
 
     def dx(self, o, g, x, y):
         hit = (x == self.spread(o, y, x.shape)) * o.one
-        return self.spread(o, g / o.sum(hit, self.axis, True) if self.keepdims else g / o.sum(hit, self.axis, False), x.shape) * hit
+        return (
+            self.spread(
+                o, g / o.sum(hit, self.axis, True) if self.keepdims else g / o.sum(hit, self.axis, False), x.shape
+            )
+            * hit
+        )
 
     def infer(self, x: Aval) -> Aval:
         if math.prod(x.shape[a] for a in (range(x.ndim) if self.axis is None else self.axis)) == 0 and x.ndim:
-            raise ShapeError(f"{self.label}: nothing to choose from: shape {x.shape} has no element along dim {self.axis}")
+            raise ShapeError(
+                f"{self.label}: nothing to choose from: shape {x.shape} has no element along dim {self.axis}"
+            )
         return super().infer(x)
 
 

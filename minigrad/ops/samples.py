@@ -1,7 +1,8 @@
 """Sample inputs: how an op says on what it should be tried.  Generated tests and the op catalogue read them.
 
 A sample is an op and one text per input: a kind, a shape, and perhaps a way to lie in memory –
-"normal(3,4)", "positive(2,1)", "index(3)<4" (integers below 4), "truth(2,2)", "key()", "normal(3,4).T", "normal(4,6)[::2]".
+"normal(3,4)", "positive(2,1)", "index(3)<4" (integers below 4), "truth(2,2)", "key()", "normal(3,4).T",
+"normal(4,6)[::2]".
 """
 from __future__ import annotations
 
@@ -36,11 +37,13 @@ _DRAW = {
     "positive": lambda r, s: r.uniform(0.5, 2, s),
     "probability": lambda r, s: r.uniform(0.05, 0.95, s),
     "unit": lambda r, s: r.uniform(-0.9, 0.9, s),
-    "away": lambda r, s: r.uniform(0.2, 2, s) * r.choice([-1, 1], s),       # from zero
-    "spread": lambda r, s: r.permutation(np.prod(s, dtype=int)).reshape(s) * 0.37 - 1.1,    # all different
+    "away": lambda r, s: r.uniform(0.2, 2, s) * r.choice([-1, 1], s),  # from zero
+    "spread": lambda r, s: r.permutation(np.prod(s, dtype=int)).reshape(s) * 0.37 - 1.1,  # all different
     "above": lambda r, s: r.uniform(1.2, 3, s),
     "below": lambda r, s: r.uniform(-2, -0.5, s),
-    "steps": lambda r, s: r.integers(-3, 3, s) + r.uniform(0.1, 0.4, s) + 0.5 * r.integers(0, 2, s),    # no integers, no halves
+    "steps": lambda r, s: (
+        r.integers(-3, 3, s) + r.uniform(0.1, 0.4, s) + 0.5 * r.integers(0, 2, s)
+    ),  # no integers, no halves
     "whole": lambda r, s: r.integers(-9, 9, s),
     "few": lambda r, s: r.integers(0, 5, s),
     "rising": lambda r, s: np.sort(r.standard_normal(s), -1),
@@ -69,8 +72,15 @@ def _draw(m: re.Match, rng: np.random.Generator, shape: tuple[int, ...]):
 
 
 ONE = ("(3,2)", "()", "(0,3)", "(3,4).T", "(4)[::2]")
-TWO = (("(3,4)", "(4)"), ("(3,1)", "(1,4)"), ("()", "(2)"), ("(2,3)", "(2,3)"), ("(0,3)", "(1)"), ("(3,4).T", "(3,4).T"),
-       ("(3,4)", "(3,4).T"))
+TWO = (
+    ("(3,4)", "(4)"),
+    ("(3,1)", "(1,4)"),
+    ("()", "(2)"),
+    ("(2,3)", "(2,3)"),
+    ("(0,3)", "(1)"),
+    ("(3,4).T", "(3,4).T"),
+    ("(3,4)", "(3,4).T"),
+)
 THREE = (("(3,4)", "(4)", "(3,1)"), ("(2)", "(2)", "()"), ("()", "(2)", "(3,1)"))
 
 

@@ -141,10 +141,14 @@ class Cat(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(0), ("normal(2,3)", "normal(1,3)", "normal(0,3)")), Sample(cls.of(1), ("normal(2,3)", "normal(2,1)"))]
+        return [
+            Sample(cls.of(0), ("normal(2,3)", "normal(1,3)", "normal(0,3)")),
+            Sample(cls.of(1), ("normal(2,3)", "normal(2,1)")),
+        ]
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------
+# ---- as functions
+# -----------------------------------------------------------------------------------------------------
 def contiguous(x: Tensor) -> Tensor:
     """Row-major: `x` itself where it is so already, else a copy."""
     return x if x.aval.is_contiguous() else apply(Dense.of(), x)

@@ -1,6 +1,7 @@
 """The algebra `o` on symbols: an op's forward and rules as source text, every literal typed.
 
-`PYTHON` text runs on NumPy arrays (the flattened doors and pulls of `plan.py` are made of it); `NUMBA` and `C` text runs
+`PYTHON` text runs on NumPy arrays (the flattened doors and pulls of `plan.py` are made of it); `NUMBA` and `C` text
+runs
 on scalars and is what the graph compiler fuses.  A bare `1.0` would make numba compute in float64, and so would a truth
 value times a number: both are cast.
 """
@@ -72,7 +73,9 @@ class Symbol:
 def _operator(sign: str, truth: bool = False):
     def combined(a: Symbol, b: Symbol) -> Symbol:
         if not isinstance(b, Symbol):
-            raise TypeError(f"a rule takes its numbers from the algebra, where they have a dtype: o.lit({b}), not {b!r}")
+            raise TypeError(
+                f"a rule takes its numbers from the algebra, where they have a dtype: o.lit({b}), not {b!r}"
+            )
         return Symbol(f"({a.number} {sign} {b.number})", a.o, truth)
     return combined
 
@@ -95,20 +98,65 @@ for _name, _sign in {"and": "&", "or": "|"}.items():
 
 _NUMPY = "exp log log1p expm1 sqrt tanh sin cos tan sinh cosh exp2 log2 log10 abs sign floor ceil trunc rint".split()
 _NUMPY += "maximum minimum isnan logical_not".split()
-_ARCS = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
+_ARCS = {
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+}
 _TWO = {"atan2": "arctan2", "hypot": "hypot", "fmod": "fmod"}
 _POW = {"pow": "({} ** {})"}
-PYTHON = Symbols(Dialect("o.lit({!r})", {
-    **{n: f"o.{n}({{}})" for n in (*_NUMPY, *_ARCS, "isfinite", "isinf", "erf")}, **_POW,
-    **{n: f"o.{n}({{}}, {{}})" for n in ("maximum", "minimum", *_TWO)}}, "o.where({c}, {a}, {b})", "{}", "o.zero", "o.one"))
-NUMBA = Symbols(Dialect("f4({!r})", {
-    **{n: f"np.{n}({{}})" for n in _NUMPY}, **{n: f"np.{m}({{}})" for n, m in _ARCS.items()}, **_POW,
-    **{n: f"np.{m}({{}}, {{}})" for n, m in _TWO.items()}, "maximum": "np.maximum({}, {})", "minimum": "np.minimum({}, {})",
-    "abs": "abs({})", "logical_not": "(not {})"}, "({a} if {c} else {b})", "f4({})"))
-C = Symbols(Dialect("{!r}f", {
-    **{n: f"{n}f({{}})" for n in (*_NUMPY, *_ARCS)}, **{n: f"{n}f({{}}, {{}})" for n in ("atan2", "hypot", "fmod")},
-    "abs": "fabsf({})", "maximum": "fmaxf({}, {})", "minimum": "fminf({}, {})", "pow": "powf({}, {})", "isnan": "isnan({})",
-    "logical_not": "(!{})", "sign": "copysignf(1.0f, {})"}, "({c} ? {a} : {b})", "(float)({})"))
+PYTHON = Symbols(
+    Dialect(
+        "o.lit({!r})",
+        {
+            **{n: f"o.{n}({{}})" for n in (*_NUMPY, *_ARCS, "isfinite", "isinf", "erf")},
+            **_POW,
+            **{n: f"o.{n}({{}}, {{}})" for n in ("maximum", "minimum", *_TWO)},
+        },
+        "o.where({c}, {a}, {b})",
+        "{}",
+        "o.zero",
+        "o.one",
+    )
+)
+NUMBA = Symbols(
+    Dialect(
+        "f4({!r})",
+        {
+            **{n: f"np.{n}({{}})" for n in _NUMPY},
+            **{n: f"np.{m}({{}})" for n, m in _ARCS.items()},
+            **_POW,
+            **{n: f"np.{m}({{}}, {{}})" for n, m in _TWO.items()},
+            "maximum": "np.maximum({}, {})",
+            "minimum": "np.minimum({}, {})",
+            "abs": "abs({})",
+            "logical_not": "(not {})",
+        },
+        "({a} if {c} else {b})",
+        "f4({})",
+    )
+)
+C = Symbols(
+    Dialect(
+        "{!r}f",
+        {
+            **{n: f"{n}f({{}})" for n in (*_NUMPY, *_ARCS)},
+            **{n: f"{n}f({{}}, {{}})" for n in ("atan2", "hypot", "fmod")},
+            "abs": "fabsf({})",
+            "maximum": "fmaxf({}, {})",
+            "minimum": "fminf({}, {})",
+            "pow": "powf({}, {})",
+            "isnan": "isnan({})",
+            "logical_not": "(!{})",
+            "sign": "copysignf(1.0f, {})",
+        },
+        "({c} ? {a} : {b})",
+        "(float)({})",
+    )
+)
 
 
 def emit(op, o: Symbols, gradient_of: str | None = None, truths: tuple[str, ...] = ()) -> str:

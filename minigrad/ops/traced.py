@@ -10,7 +10,16 @@ from functools import lru_cache
 import numpy as np
 
 from minigrad.aval import Aval
-from minigrad.ops import compare as c, conv, diagonals as d, elementwise as e, exponential as p, index as i, random, reduce as r
+from minigrad.ops import (
+    compare as c,
+    conv,
+    diagonals as d,
+    elementwise as e,
+    exponential as p,
+    index as i,
+    random,
+    reduce as r,
+)
 from minigrad.ops import rounding as n, scan, shape as s, trig, views as v
 from minigrad.ops.doors import function, literal
 from minigrad.ops.matmul import MatMul

@@ -75,7 +75,10 @@ class Reshape(ViewOp):
     @classmethod
     def samples(cls) -> list[Sample]:
         return [Sample(cls.of((4, 3)), (s,)) for s in ("normal(3,4)", "normal(3,4).T", "normal(12)[::2]")] + [
-            Sample(cls.of((1, 1)), ("normal()",)), Sample(cls.of((3, 2, 2)), ("normal(3,4).T",)), Sample(cls.of((0,)), ("normal(0,3)",))]
+            Sample(cls.of((1, 1)), ("normal()",)),
+            Sample(cls.of((3, 2, 2)), ("normal(3,4).T",)),
+            Sample(cls.of((0,)), ("normal(0,3)",)),
+        ]
 
 
 @op
@@ -101,7 +104,11 @@ class Permute(ViewOp):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of((1, 0)), ("normal(3,4)",)), Sample(cls.of((2, 0, 1)), ("normal(2,3,4)",)), Sample(cls.of(()), ("normal()",))]
+        return [
+            Sample(cls.of((1, 0)), ("normal(3,4)",)),
+            Sample(cls.of((2, 0, 1)), ("normal(2,3,4)",)),
+            Sample(cls.of(()), ("normal()",)),
+        ]
 
 
 @op
@@ -123,7 +130,9 @@ class Expand(ViewOp):
         try:
             return super().infer(x)
         except ValueError:
-            raise ShapeError(f"expand: {x.shape} cannot be shown as {self.shape}: only axes of size 1 can grow") from None
+            raise ShapeError(
+                f"expand: {x.shape} cannot be shown as {self.shape}: only axes of size 1 can grow"
+            ) from None
 
     @classmethod
     def samples(cls) -> list[Sample]:
@@ -136,7 +145,8 @@ def freeze_key(key: tuple) -> tuple:
 
 
 def thaw_key(key: tuple) -> tuple:
-    """The key itself, with an Ellipsis: without one NumPy answers a full set of integers with a number, not a 0-d view."""
+    """The key itself, with an Ellipsis: without one NumPy answers a full set of integers with a number, not a 0-d
+    view."""
     thawed = tuple(slice(*k[1:]) if isinstance(k, tuple) else k for k in key)
     return thawed if any(k is Ellipsis for k in thawed) else (*thawed, Ellipsis)
 
@@ -164,7 +174,14 @@ class Cut(ViewOp):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        keys = [(1,), (slice(None), 2), (slice(1, 3),), (Ellipsis, None, slice(None, None, 2)), (slice(3, 0, -2), 1), (slice(0, 0),)]
+        keys = [
+            (1,),
+            (slice(None), 2),
+            (slice(1, 3),),
+            (Ellipsis, None, slice(None, None, 2)),
+            (slice(3, 0, -2), 1),
+            (slice(0, 0),),
+        ]
         return [Sample(cls.of(freeze_key(k)), (s,)) for k in keys for s in ("normal(3,4)", "normal(4,3).T")]
 
 
@@ -252,12 +269,22 @@ class WriteThrough(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        chain = (Cut.of(freeze_key((slice(1, 3),))), Permute.of((1, 0)), Reshape.of((4,)), Cut.of(freeze_key((slice(0, 3),))))
-        return [Sample(cls(chain[:1]), ("normal(4,2)", "normal(2,2)")), Sample(cls(chain[:2]), ("normal(4,2)", "normal(2,2)")),
-                Sample(cls((Reshape.of((8,)), Cut.of(freeze_key((3,))))), ("normal(4,2)", "normal()")), Sample(cls(chain), ("normal(4,2)", "normal(3)"))]
+        chain = (
+            Cut.of(freeze_key((slice(1, 3),))),
+            Permute.of((1, 0)),
+            Reshape.of((4,)),
+            Cut.of(freeze_key((slice(0, 3),))),
+        )
+        return [
+            Sample(cls(chain[:1]), ("normal(4,2)", "normal(2,2)")),
+            Sample(cls(chain[:2]), ("normal(4,2)", "normal(2,2)")),
+            Sample(cls((Reshape.of((8,)), Cut.of(freeze_key((3,))))), ("normal(4,2)", "normal()")),
+            Sample(cls(chain), ("normal(4,2)", "normal(3)")),
+        ]
 
 
-# ---- as functions -------------------------------------------------------------------------------------------------------
+# ---- as functions
+# -------------------------------------------------------------------------------------------------------
 def shape_arg(args: tuple) -> tuple:
     """A shape given as one sequence or as several integers."""
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list | np.ndarray) else args
@@ -288,8 +315,10 @@ def view(x: Tensor, *shape) -> Tensor:
     """As `reshape`, but never a copy: refused where the strides do not allow a view."""
     shape = wanted_shape(x, shape_arg(shape), "view")
     if aval.seen_as(x.aval, shape) is None:
-        raise ShapeError(f"view: {x.shape} with strides {x.aval.strides} (bytes) cannot be seen as {shape} without a copy. "
-                         "Use .reshape(...), or .contiguous().view(...)")
+        raise ShapeError(
+            f"view: {x.shape} with strides {x.aval.strides} (bytes) cannot be seen as {shape} without a copy. "
+            "Use .reshape(...), or .contiguous().view(...)"
+        )
     return apply(Reshape.of(shape), x)
 
 
