@@ -55,11 +55,10 @@ from minigrad.dtype import (
 from minigrad.function import Function
 from minigrad.ops import derived as _derived
 
-from minigrad.ops.diagonals import diag, diag_embed, diagflat, diagonal, trace, tril, triu
-from minigrad.ops.einsum import einsum
 from minigrad.ops.fused import log_softmax, logsumexp, softmax
 from minigrad.ops.index import gather
 from minigrad.ops.matmul import matmul
+from minigrad.ops.public import FUNCTIONS as _FUNCTIONS
 from minigrad.ops.reduce_functions import all, amax, amin, any, argmax, argmin, max, mean, min, sum, var
 from minigrad.ops.shape import cat, clone, stack
 from minigrad.ops.views import flatten, permute, reshape, squeeze, t, transpose, unsqueeze
@@ -70,7 +69,7 @@ from minigrad.save import load, save
 
 autograd.Function = Function
 bool = bool_
-for _name, _op in _derived("functional").items():      # add, exp, relu, …: every elementwise op under its own name
+for _name, _op in {**_derived("functional"), **_FUNCTIONS}.items():      # add, exp, relu, …: every elementwise op under its own name
     globals().setdefault(_name, _op)
 
 

@@ -14,7 +14,7 @@ from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import GraphError, ShapeError
 from minigrad.sweep import Edge, accumulate, hooked, run_hooks, sweep, sweep_fully
-from minigrad.tensor import LEAF, Node, Tensor, changed, current
+from minigrad.tensor import LEAF, Node, Tensor, changed, current, tick
 
 
 # ---- hooks ------------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Removab
         hooks = x.hooks
     else:
         hooks = hooked(x.node).hooks
-    key = max(hooks, default=0) + 1
+    key = tick()
     hooks[key] = hook
     return RemovableHandle(hooks, key)
 

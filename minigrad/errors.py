@@ -27,3 +27,7 @@ class GraphError(RuntimeError):
 
 class SimOutOfMemory(MemoryError):
     """A simulated device's limit would be exceeded; its account is as it was before."""
+
+
+class HookError(TypeError, ValueError, RuntimeError):
+    """A hook that returned what is no gradient."""

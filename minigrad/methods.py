@@ -21,12 +21,16 @@ from minigrad.ops import (
     fused as f,
     index as i,
     matmul as m,
+    public,
     reduce_functions as r,
+    rounding as n,
     shape as s,
     views as v,
 )
 from minigrad.ops.doors import door, literal
+from minigrad.ops.limits import clamp  # noqa: F401 - public here
 from minigrad.ops.op import cast
+from minigrad.ops.statistics import norm  # noqa: F401 - public here
 from minigrad.ops.transfer import Transfer
 from minigrad.tensor import LEAF, Tensor, View, Writes, apply, check_writable, current, overwrite, store
 
@@ -62,36 +66,28 @@ def _direct(cls):
     return door(cls.of(), operator=True)
 
 
-def _truths(cls, sign: str):
-    """The operator & | ^ of truth values; on integers PyTorch works on bits, which is refused here."""
-    f = function(cls)
+def _bits(truths: type, bits: type):
+    """The operator & | ^: of truth values, or of the bits of integers."""
+    of_truths, of_bits = function(truths), function(bits)
 
     def method(a: Tensor, b):
         if not isinstance(b, NUMBERS):
             return NotImplemented
         b = literal(b, a)
-        if a.dtype != bool_ or b.dtype != bool_:
-            raise DTypeError(
-                f"{sign} is for bool tensors, got {a.dtype} and {b.dtype}: bits are not supported. Compare first, or use .bool()"
-            )
-        return f(a, b)
+        return (of_truths if a.dtype == bool_ and b.dtype == bool_ else of_bits)(a, b)
     return method
 
 
 def invert(x: Tensor) -> Tensor:
-    """not x, of truth values."""
-    if x.dtype != bool_:
-        raise DTypeError(
-            f"~ is for bool tensors, got {x.dtype}: bits are not supported. Use logical_not, or .bool() first"
-        )
-    return function(c.Not)(x)
+    """not x, of truth values; of integers every bit."""
+    return function(c.Not if x.dtype == bool_ else n.BitNot)(x)
 
 
-_TRUTHS = {
-    f"__{r}{name}__": _truths(cls, sign)
-    for name, cls, sign in (("and", c.And, "&"), ("or", c.Or, "|"), ("xor", c.NotEqual, "^"))
-    for r in ("", "r")
-}
+_AND, _OR, _XOR = _bits(c.And, n.BitAnd), _bits(c.Or, n.BitOr), _bits(c.NotEqual, n.BitXor)
+_BITS = {f"__{r}{name}__": f for name, f in (("and", _AND), ("or", _OR), ("xor", _XOR)) for r in ("", "r")}
+shift_left, shift_right, remainder, floor_divide = (
+    function(cls) for cls in (n.ShiftLeft, n.ShiftRight, n.Remainder, n.FloorDivide)
+)
 
 
 def add_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
@@ -114,35 +110,6 @@ def where(condition: Tensor, a, b) -> Tensor:
         a = literal(a, condition) if category(of_number(a)) >= category(of_number(b)) else a
     like = a if isinstance(a, Tensor) else b if isinstance(b, Tensor) else literal(b, condition)
     return apply(e.Where.of(), condition, literal(a, like), literal(b, like))
-
-
-def clamp(x: Tensor, min=None, max=None) -> Tensor:
-    """x limited to min … max; the gradient passes inside and at the bounds."""
-    if min is None and max is None:
-        raise ValueError("clamp: give min, max or both")
-    y = x
-    if min is not None:
-        y = where(y < min, literal(min, x), y)
-    if max is not None:
-        y = where(y > max, literal(max, x), y)
-    return y
-
-
-def norm(x: Tensor, p: float | str = "fro", dim=None, keepdim: bool = False) -> Tensor:
-    """The p-norm over `dim`, with gradient 0 at 0; p may be ±infinity, 0 (how many are not 0) or "fro" (2)."""
-    if isinstance(p, str) and p != "fro":
-        raise ValueError(f"norm: p is a number or 'fro', got {p!r}")
-    p = 2 if p == "fro" else p
-    if abs(p) == float("inf"):
-        return (r.amax if p > 0 else r.amin)(x.abs(), dim, keepdim)
-    if p == 0:
-        return r.sum(cast(x != 0, x.dtype), dim, keepdim)
-    if p == 1:
-        return r.sum(x.abs(), dim, keepdim)
-    total = r.sum(square(x) if p == 2 else x.abs() ** p, dim, keepdim)
-    # the root has no slope at 0: nothing goes through it there
-    some = total != 0
-    return where(some, pow(where(some, total, 1), 1 / p), total)
 
 
 # ---- moving and converting
@@ -280,16 +247,14 @@ def augmented(f, name: str):
 # ------------------------------------------------------------------------------------------------------------------
 METHODS = {
     **derived("method"),
+    **public.METHODS,
     "add": add_scaled,
     "sub": sub_scaled,
     "mul": mul,
-    "div": div,
     "pow": pow,
     "maximum": maximum,
     "minimum": minimum,
     "multiply": mul,
-    "divide": div,
-    "true_divide": div,
     "subtract": sub_scaled,
     "__add__": _direct(e.Add),
     "__radd__": _swapped(add),
@@ -311,7 +276,13 @@ METHODS = {
     "__le__": _direct(c.LessEqual),
     "__eq__": _direct(c.Equal),
     "__ne__": _direct(c.NotEqual),
-    **_TRUTHS,
+    **_BITS,
+    "__lshift__": _operator(shift_left),
+    "__rshift__": _operator(shift_right),
+    "__mod__": _direct(n.Remainder),
+    "__rmod__": _swapped(remainder),
+    "__floordiv__": _direct(n.FloorDivide),
+    "__rfloordiv__": _swapped(floor_divide),
     "__invert__": invert,
     "__hash__": object.__hash__,
     "__getitem__": i.getitem,
@@ -333,12 +304,13 @@ METHODS = {
     "__imul__": augmented(mul, "*="),
     "__itruediv__": augmented(div, "/="),
     "__ipow__": augmented(pow, "**="),
+    "__imod__": augmented(remainder, "%="),
+    "__ifloordiv__": augmented(floor_divide, "//="),
+    "__iand__": augmented(_AND, "&="),
+    "__ior__": augmented(_OR, "|="),
+    "__ixor__": augmented(_XOR, "^="),
     "matmul": m.matmul,
-    "mm": m.mm,
     "where": lambda x, condition, other: where(condition, x, other),
-    "clamp": clamp,
-    "clip": clamp,
-    "norm": norm,
     "sum": r.sum,
     "mean": r.mean,
     "var": r.var,
@@ -395,12 +367,13 @@ METHODS = {
     "zero_": zero_,
 }
 IN_PLACE = {
+    **public.IN_PLACE,
     "add_": add_scaled,
     "sub_": sub_scaled,
     "mul_": mul,
-    "div_": div,
+    "div_": public.div,
     "pow_": pow,
-    "clamp_": clamp,
+    "clamp_": public.clamp,
     **{
         name + "_": METHODS[name]
         for name in (

@@ -14,7 +14,7 @@ from operator import attrgetter
 import numpy as np
 
 from minigrad.aval import Aval
-from minigrad.errors import GraphError, ShapeError
+from minigrad.errors import GraphError, HookError
 from minigrad.ops.plan import Plan, chosen, unbroadcast
 from minigrad.ops.shape import clone
 from minigrad.ops.traced import traced
@@ -61,15 +61,23 @@ def sweep(roots: dict[Edge, object], retain: bool) -> dict[Edge, object]:
 
 def check_unwritten(n: Node) -> None:
     """Raise if a value that `n` saved was written after `n` was made."""
-    for name, value in zip(n.plan.names, n.saved):
-        for array in value if isinstance(value, tuple) else (value,):
+    check_values(n, dict(zip(n.plan.names, n.saved)))
+
+
+def check_values(n: Node, values: dict) -> None:
+    """The same for values that are no longer at the node."""
+    for name, value in values.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            array = each.array if isinstance(each, Tensor) else each
             if not hasattr(array, "dtype") or array.__class__ is Aval or isinstance(array, np.generic):
                 continue
             seq, site, _ = Writes.of(array)
             if seq > n.seq:
-                raise GraphError(f"backward of {n.op}: its saved value `{name}` {array.shape} was changed in place\n"
-                                 f"at {site_text(*site)}\nafter the operation ran at {n.made_at}.\n"
-                                 "Write to a clone(), or move the write after backward().")
+                raise GraphError(
+                    f"backward of {n.op}: its saved value `{name}` {array.shape} was changed in place\n"
+                    f"at {site_text(*site)}\nafter the operation ran at {n.made_at}.\n"
+                    "Write to a clone(), or move the write after backward()."
+                )
 
 
 def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, targets: frozenset | None = None,
@@ -119,11 +127,13 @@ def _pull(n: Node, g, grads, useful, targets, defer, on_tensors: bool, work: lis
         old = grads[e]
         grads[e] = d if old is None else old + d
     if later:
-        work.append(lambda: _deposit_all(_gradients(n, g, values, later, on_tensors), on_tensors))
+        work.append(lambda: _do_later(n, g, values, later, on_tensors))
 
 
-def _deposit_all(pairs: Iterable[tuple], on_tensors: bool) -> None:
-    for e, d in pairs:
+def _do_later(n: Node, g, values: dict, pairs: list, on_tensors: bool) -> None:
+    """Deferred work: the saved values must still be what they were."""
+    check_values(n, values)
+    for e, d in _gradients(n, g, values, pairs, on_tensors):
         accumulate(e, d, on_tensors)
 
 
@@ -189,20 +199,29 @@ def accumulate(leaf: Tensor, g, on_tensors: bool = False) -> None:
     """leaf.grad += g.  An array that someone else may hold too (an add gives both inputs the same g) is copied."""
     if leaf.hooks:
         g = run_hooks(leaf.hooks, g, on_tensors)
-    if not on_tensors:
-        old = leaf.grad
-        if old is not None and old.node is None and old.dtype == g.dtype and old.shape == g.shape and old.o.eager:
-            old.array[...] = old.array + g if old.ndim == 0 else np.add(old.array, g)
+    old = leaf.grad
+    if old is not None:
+        _check_grad(leaf, old)
+        if not on_tensors and old.node is None and old.o.eager:
+            old.array += g
             Writes.note(old.array)
             return
+    if on_tensors:
+        g = clone(g) if old is None else g
+    else:
         shared = sys.getrefcount(g) > _SOLE or isinstance(g, np.generic) or getattr(g, "base", None) is not None
         g = Tensor(leaf.o.copy(np.asarray(g) if isinstance(g, np.generic) else g) if shared else g)
-    elif leaf.grad is None:
-        g = clone(g)
-    if leaf.grad is not None and (leaf.grad.shape, leaf.grad.dtype) != (leaf.shape, leaf.dtype):
-        raise GraphError(f"backward: the .grad of this leaf is {leaf.grad.dtype}{list(leaf.grad.shape)}, the leaf is "
-                         f"{leaf.dtype}{list(leaf.shape)}. Set .grad to None or to a tensor like the leaf")
-    leaf.grad = g if leaf.grad is None else leaf.grad + g
+    leaf.grad = g if old is None else old + g
+
+
+def _check_grad(leaf: Tensor, old) -> None:
+    """Refuse a `.grad` that somebody set to what cannot be a gradient of this leaf."""
+    if not isinstance(old, Tensor) or old.o is not leaf.o or old.shape != leaf.shape:
+        told = f"{old.o}{list(old.shape)}" if isinstance(old, Tensor) else repr(old)
+        raise GraphError(
+            f"backward: the .grad of this leaf is {told}, the leaf is {leaf.o}{list(leaf.shape)}. "
+            "Set .grad to None or to a tensor like the leaf"
+        )
 
 
 def run_hooks(hooks: dict, g, on_tensors: bool):
@@ -214,10 +233,9 @@ def run_hooks(hooks: dict, g, on_tensors: bool):
     for hook in tuple(hooks.values()):
         got = hook(t)
         if got is not None:
-            if not isinstance(got, Tensor) or got.shape != t.shape:
-                raise ShapeError(
-                    f"hook: returned {type(got).__name__} {getattr(got, 'shape', '')}, expected a Tensor of shape {t.shape} or None"
-                )
+            if not isinstance(got, Tensor) or got.shape != t.shape or got.o is not t.o:
+                told = f"{got.o}{list(got.shape)}" if isinstance(got, Tensor) else type(got).__name__
+                raise HookError(f"hook: returned {told}, expected None or a tensor like the gradient, {t.o}{list(t.shape)}")
             t = got
     return t
 

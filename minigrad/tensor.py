@@ -368,7 +368,12 @@ def check_writable(x: Tensor, shape: tuple, what: str) -> None:
         kind = "a view of a leaf" if base is not x else "a leaf"
         raise GraphError(f"{what}: {kind} that requires grad may be changed in place only under no_grad(). "
                          "Write to a clone(), or wrap the update in `with mg.no_grad():`")
-    if any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape)) or not _is_writable(x):
+    if current().grad and base is not x and x.node is None and base.node is not None:
+        raise GraphError(
+            f"{what}: this view was made under no_grad(), without a history. Make it again outside, or write under no_grad()"
+        )
+    overlaps = size_of(x.shape) and any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape))
+    if overlaps or not _is_writable(x):
         raise GraphError(
             f"{what}: the memory of this tensor {x.shape} is read-only, or, as it is expanded, one cell of it is "
             "several elements. Write to a clone()"

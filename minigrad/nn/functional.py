@@ -14,50 +14,34 @@ from minigrad.dtype import int64
 from minigrad.errors import DTypeError, ShapeError
 from minigrad.methods import clamp, where
 from minigrad.ops import derived
-from minigrad.ops.conv import avg_pool2d, conv2d, max_pool2d
+from minigrad.ops.activations import celu, elu, gelu, glu, selu, softplus
+from minigrad.ops.conv import conv2d
 from minigrad.ops.fused import BatchNorm, cross_entropy, layer_norm, log_softmax, softmax
 from minigrad.ops.index import OneHot, check_index, getitem
+from minigrad.ops.limits import hardshrink, hardtanh, leaky_relu, prelu, relu6, softshrink, threshold
 from minigrad.ops.losses import BinaryCrossEntropy, SquaredError
 from minigrad.ops.matmul import linear
 from minigrad.ops.op import cast
+from minigrad.ops.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
+from minigrad.ops.public import cosine_similarity, softmin
 from minigrad.ops.random import Dropout
 from minigrad.ops.reduce_functions import amax, sum
 from minigrad.ops.views import flatten, reshape, squeeze
 from minigrad.tensor import Tensor, Writes, apply
 
 _table = derived("functional")
-relu, tanh, sigmoid, softplus, exp = (_table[name] for name in ("relu", "tanh", "sigmoid", "softplus", "exp"))
-
-
-# ---- activations ---------------------------------------------------------------------------------
-def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """x where it is positive, else x · slope."""
-    return where(x > 0, x, x * negative_slope)
-
-
-def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x limited to [min_val, max_val]; at the bounds the gradient is 0."""
-    return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
-
-
-def relu6(x: Tensor) -> Tensor:
-    """min(max(x, 0), 6); at 0 and 6 the gradient is 0."""
-    return hardtanh(x, 0.0, 6.0)
-
-
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where it is positive, else alpha · (exp(x) - 1)."""
-    return where(x > 0, x, (exp(where(x > 0, 0.0, x)) - 1) * alpha)
-
-
-def silu(x: Tensor) -> Tensor:
-    """x · sigmoid(x)."""
-    return x * sigmoid(x)
-
-
-def logsigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x)) without overflow."""
-    return -softplus(-x)
+relu, tanh, sigmoid, exp = (_table[name] for name in ("relu", "tanh", "sigmoid", "exp"))
+silu, mish, hardsigmoid, hardswish = (_table[name] for name in ("silu", "mish", "hardsigmoid", "hardswish"))
+logsigmoid, softsign, tanhshrink = (_table[name] for name in ("logsigmoid", "softsign", "tanhshrink"))
 
 
 # ---- parts of layers -----------------------------------------------------------------------------
@@ -237,16 +221,28 @@ def binary_cross_entropy_with_logits(
 
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "celu",
     "conv2d",
+    "cosine_similarity",
     "cross_entropy",
     "dropout",
     "elu",
     "embedding",
     "flatten",
+    "gelu",
+    "glu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
     "hardtanh",
     "l1_loss",
     "layer_norm",
@@ -254,16 +250,25 @@ __all__ = [
     "linear",
     "log_softmax",
     "logsigmoid",
+    "max_pool1d",
     "max_pool2d",
+    "mish",
     "mse_loss",
     "nll_loss",
     "normalize",
     "one_hot",
+    "prelu",
     "relu",
     "relu6",
+    "selu",
     "sigmoid",
     "silu",
     "softmax",
+    "softmin",
     "softplus",
+    "softshrink",
+    "softsign",
     "tanh",
+    "tanhshrink",
+    "threshold",
 ]

@@ -3,28 +3,10 @@ order.
 
 `FUNCTIONS` and `METHODS` are derived from the names the classes give themselves; `methods.py` puts them on Tensor.
 """
-from minigrad.ops import elementwise, compare, trig, exponential, rounding  # noqa: F401, I001
-from minigrad.ops import (
-    reduce,
-    views,
-    diagonals,
-    limits,
-    activations,
-    shape,
-    matmul,
-    einsum,
-    index,
-    random,
-    conv,
-    pooling,
-    structure,
-    indexed,
-    scan,
-    fused,
-    losses,
-    transfer,
-    traced,
-)  # noqa: F401, I001
+from minigrad.ops import elementwise, compare, trig, exponential, rounding, reduce, views  # noqa: F401, I001
+from minigrad.ops import diagonals, limits, activations, shape, matmul, einsum, index, random  # noqa: F401
+from minigrad.ops import conv, pooling, structure, indexed, scan, sorting, statistics  # noqa: F401
+from minigrad.ops import fused, losses, transfer, traced  # noqa: F401
 from minigrad.ops.doors import function
 from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
 from minigrad.ops.samples import Sample

@@ -265,24 +265,3 @@ def _same(x: Tensor, kernel, stride, dilation) -> Tensor:
         raise RuntimeError(f"conv2d: padding='same' needs stride 1, got {stride}")
     total = [d * (k - 1) for d, k in zip(dilation, kernel)]
     return apply(Pad.of(((0, 0), (0, 0), *((t // 2, t - t // 2) for t in total)), 0.0), x)
-
-
-def max_pool2d(x: Tensor, kernel_size, stride=None, padding=0, dilation=1) -> Tensor:
-    """The largest of each window of (…, H, W); `stride` is the kernel size unless given."""
-    kernel = pair(kernel_size, "kernel_size")
-    op = MaxPool2d.of(
-        kernel,
-        kernel if stride is None else pair(stride, "stride"),
-        pair(padding, "padding"),
-        pair(dilation, "dilation"),
-    )
-    op.infer(x.aval)
-    return apply(op, x)[0]
-
-
-def avg_pool2d(x: Tensor, kernel_size, stride=None, padding=0) -> Tensor:
-    """The mean of each window of (…, H, W); the border of zeros counts."""
-    kernel, (a, b) = pair(kernel_size, "kernel_size"), pair(padding, "padding")
-    if a or b:
-        x = apply(Pad.of(((0, 0),) * (x.ndim - 2) + ((a, a), (b, b)), 0.0), x)
-    return apply(Windows.of(kernel, kernel if stride is None else pair(stride, "stride"), (1, 1)), x).mean((-2, -1))

@@ -25,7 +25,10 @@ NUMBERS = (bool, int, float, np.number, np.bool_)
 # ---- Python numbers as inputs -------------------------------------------------------------------------------------
 @lru_cache(4096, typed=True)
 def _literal(value, o) -> Tensor:
-    return Tensor(o.upload(np.array(value, o.dtype)) if o.eager else Aval((), o.dtype))
+    try:
+        return Tensor(o.upload(np.array(value, o.dtype)) if o.eager else Aval((), o.dtype))
+    except OverflowError:
+        raise OverflowError(f"the number {value} does not fit into {o.dtype}: convert the tensor first, .to(mg.float64)") from None
 
 
 def literal(value, like: Tensor) -> Tensor:
