@@ -1,4 +1,5 @@
 """The op contract, generated: every law on every sample of every op in the catalogue."""
+
 import zlib
 
 import pytest
@@ -7,12 +8,22 @@ import minigrad as mg
 from minigrad.check import LAWS, Trial
 from minigrad.ops import CATALOGUE, NoOnnx
 
-CASES = [(sample, law) for cls in CATALOGUE for sample in cls.samples() for law in LAWS if law not in sample.skip]
+SAMPLES = [sample for cls in CATALOGUE for sample in cls.samples()]
 
 
-@pytest.mark.parametrize("sample, law", CASES, ids=[f"{law}: {sample}" for sample, law in CASES])
-def test_law(sample, law):
-    LAWS[law](Trial(sample, seed=zlib.crc32(str(sample).encode())))
+@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+def test_every_law(sample):
+    """One test a sample; what fails is named by its law: `reference`, `infer`, `gradient`, `second`, `sim` …"""
+    trial, broken = Trial(sample, seed=zlib.crc32(str(sample).encode())), {}
+    for name, law in LAWS.items():
+        if name not in sample.skip:
+            try:
+                law(trial)
+            except Exception as e:
+                broken[name] = e
+    if broken:
+        lines = [f"{name}: {type(e).__name__}: {e}" for name, e in broken.items()]
+        raise AssertionError("\n".join([str(sample), *lines])) from next(iter(broken.values()))
 
 
 @pytest.mark.parametrize("cls", CATALOGUE, ids=lambda c: c.__name__)
@@ -23,6 +34,6 @@ def test_an_op_says_everything(cls):
 
 
 def test_the_catalogue_is_exported():
-    for cls in CATALOGUE:
-        if cls.functional and cls.functional not in ("dropout", "pad", "conv2d", "max_pool2d"):
-            assert callable(getattr(mg, cls.functional))
+    missing = [cls.functional for cls in CATALOGUE if cls.functional
+               and not hasattr(mg, cls.functional) and not hasattr(mg.nn.functional, cls.functional)]
+    assert not missing
