@@ -14,6 +14,7 @@ from minigrad.device import CPU, META, Device, device as as_device
 from minigrad.dtype import as_dtype, bool_, category, float16, float32, float64, int32, int64, is_float, of_number
 from minigrad.errors import DTypeError, GraphError
 from minigrad.ops import (
+    bits,
     compare as c,
     derived,
     elementwise as e,
@@ -66,28 +67,7 @@ def _direct(cls):
     return door(cls.of(), operator=True)
 
 
-def _bits(truths: type, bits: type):
-    """The operator & | ^: of truth values, or of the bits of integers."""
-    of_truths, of_bits = function(truths), function(bits)
-
-    def method(a: Tensor, b):
-        if not isinstance(b, NUMBERS):
-            return NotImplemented
-        b = literal(b, a)
-        return (of_truths if a.dtype == bool_ and b.dtype == bool_ else of_bits)(a, b)
-    return method
-
-
-def invert(x: Tensor) -> Tensor:
-    """not x, of truth values; of integers every bit."""
-    return function(c.Not if x.dtype == bool_ else n.BitNot)(x)
-
-
-_AND, _OR, _XOR = _bits(c.And, n.BitAnd), _bits(c.Or, n.BitOr), _bits(c.NotEqual, n.BitXor)
-_BITS = {f"__{r}{name}__": f for name, f in (("and", _AND), ("or", _OR), ("xor", _XOR)) for r in ("", "r")}
-shift_left, shift_right, remainder, floor_divide = (
-    function(cls) for cls in (n.ShiftLeft, n.ShiftRight, n.Remainder, n.FloorDivide)
-)
+remainder, floor_divide = function(n.Remainder), function(n.FloorDivide)
 
 
 def add_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
@@ -276,14 +256,11 @@ METHODS = {
     "__le__": _direct(c.LessEqual),
     "__eq__": _direct(c.Equal),
     "__ne__": _direct(c.NotEqual),
-    **_BITS,
-    "__lshift__": _operator(shift_left),
-    "__rshift__": _operator(shift_right),
+    **bits.OPERATORS,
     "__mod__": _direct(n.Remainder),
     "__rmod__": _swapped(remainder),
     "__floordiv__": _direct(n.FloorDivide),
     "__rfloordiv__": _swapped(floor_divide),
-    "__invert__": invert,
     "__hash__": object.__hash__,
     "__getitem__": i.getitem,
     "__setitem__": i.setitem,
@@ -306,9 +283,9 @@ METHODS = {
     "__ipow__": augmented(pow, "**="),
     "__imod__": augmented(remainder, "%="),
     "__ifloordiv__": augmented(floor_divide, "//="),
-    "__iand__": augmented(_AND, "&="),
-    "__ior__": augmented(_OR, "|="),
-    "__ixor__": augmented(_XOR, "^="),
+    "__iand__": augmented(bits.AND, "&="),
+    "__ior__": augmented(bits.OR, "|="),
+    "__ixor__": augmented(bits.XOR, "^="),
     "matmul": m.matmul,
     "where": lambda x, condition, other: where(condition, x, other),
     "sum": r.sum,

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -39,7 +39,7 @@ def save(obj: Any, f: Place) -> None:
     if hasattr(f, "write"):
         f.write(data)
     else:
-        write_whole(Path(f).resolve(), data)
+        write_whole(os.path.realpath(f), data)
 
 
 def packed(obj: Any) -> bytes:
@@ -52,17 +52,20 @@ def packed(obj: Any) -> bytes:
     return as_bytes(packer.arrays, {KEY: form})
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: str, data: bytes) -> None:
     """Write under another name beside `path`, then rename: `path` is the old file or the new one, never half."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{time.monotonic_ns()}.tmp")
+    folder, name = os.path.split(path)
+    beside = os.path.join(folder, f".{name}.{os.getpid()}-{time.monotonic_ns()}.tmp")
     try:
         with open(beside, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
 
 
 class Packer:
@@ -126,7 +129,7 @@ def load(f: Place, map_location: str | Device | None = None) -> Any:
     A safetensors file of another program gives {name: Tensor}.  Raises CheckpointError for a file that is cut off,
     changed or of another kind; nothing in it is run, and no more memory is taken than the file is long."""
     where = str(getattr(f, "name", type(f).__name__)) if hasattr(f, "read") else os.fspath(f)
-    data = f.read() if hasattr(f, "read") else Path(f).read_bytes()
+    data = f.read() if hasattr(f, "read") else read_whole(f)
     try:
         arrays, metadata = parsed(data)
         if KEY not in metadata:
@@ -141,6 +144,11 @@ def load(f: Place, map_location: str | Device | None = None) -> Any:
             f"load: {where} ({len(data):,} bytes) cannot be read as a checkpoint: {said}. "
             "Copy it again, or take an earlier one"
         ) from None
+
+
+def read_whole(path: str | os.PathLike) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 FILE_DTYPES = {

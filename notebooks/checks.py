@@ -17,14 +17,14 @@ from minigrad.viz.describe import data
 # ---- 00 tour ------------------------------------------------------------------------------------
 @check
 def check_conv(parameters: Callable) -> str:
-    """parameters(i, o, k) of a convolution without bias."""
+    """parameters(i, o, k) of a convolution, with its bias."""
     for i, o, k in ((1, 16, 3), (16, 32, 3), (3, 8, 5)):
-        got, want = ask(parameters, i, o, k), mg.nn.Conv2d(i, o, k, bias=False).weight.numel()
+        got, want = ask(parameters, i, o, k), sum(p.numel() for p in mg.nn.Conv2d(i, o, k).parameters())
         expect(
             got == want,
             f"from {i} to {o} channels, {k} × {k} windows: {got} is off by {abs(got - want)}",
         )
-    return "each output channel has a window of its own on each input channel"
+    return "each output channel has a window on each input channel, and a bias"
 
 
 @check

@@ -74,7 +74,7 @@ def signature(name: str, function) -> str:
     """`(self, other: …) -> Tensor` of an entry of the table."""
     found = inspect.signature(function)
     rest = list(found.parameters.values())[1:]
-    if getattr(function, "__code__", None) is not None and function.__code__.co_filename.startswith("<minigrad"):
+    if getattr(function, "__globals__", {}).get("me") is function:  # a door, compiled yet or not
         shown = [f"{p.name}: {NUMBER}" for p in rest]
     else:
         only = [

@@ -5,9 +5,9 @@ After `transforms.py`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 
@@ -31,8 +31,8 @@ def _table() -> np.ndarray:
             "digits() needs scikit-learn, which brings the data: pip install scikit-learn "
             "(`python3 run.py lab` installs it)"
         )
-    file = Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
-    if file.exists():
+    file = os.path.join(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
+    if os.path.exists(file):
         return np.loadtxt(file, delimiter=",")
     from sklearn.datasets import load_digits
 

@@ -13,15 +13,42 @@ from minigrad.create import Generator, next_key
 from minigrad.dtype import int64
 from minigrad.errors import DTypeError, ShapeError
 from minigrad.methods import clamp, where
-from minigrad.ops import derived
+from minigrad.ops import attention, derived
 from minigrad.ops.activations import celu, elu, gelu, glu, selu, softplus
 from minigrad.ops.conv import conv2d
+from minigrad.ops.convolutions import (
+    conv1d,
+    conv_transpose1d,
+    conv_transpose2d,
+    fold,
+    pixel_shuffle,
+    pixel_unshuffle,
+    unfold,
+)
+from minigrad.ops.criteria import (
+    cosine_embedding_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_soft_margin_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    reduced,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+)
 from minigrad.ops.fused import BatchNorm, cross_entropy, layer_norm, log_softmax, softmax
 from minigrad.ops.index import OneHot, check_index, getitem
 from minigrad.ops.limits import hardshrink, hardtanh, leaky_relu, prelu, relu6, softshrink, threshold
 from minigrad.ops.losses import BinaryCrossEntropy, SquaredError
 from minigrad.ops.matmul import linear
+from minigrad.ops.norms import group_norm, instance_norm, local_response_norm, rms_norm
 from minigrad.ops.op import cast
+from minigrad.ops.padding import pad
 from minigrad.ops.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -32,9 +59,10 @@ from minigrad.ops.pooling import (
     max_pool1d,
     max_pool2d,
 )
-from minigrad.ops.public import cosine_similarity, softmin
+from minigrad.ops.public import cdist, softmin
 from minigrad.ops.random import Dropout
 from minigrad.ops.reduce_functions import amax, sum
+from minigrad.ops.statistics import cosine_similarity
 from minigrad.ops.views import flatten, reshape, squeeze
 from minigrad.tensor import Tensor, Writes, apply
 
@@ -52,6 +80,23 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Generat
     return apply(Dropout.of(float(p)), x, next_key(generator)) if training and p else x
 
 
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query @ key.mT · scale + mask) @ value; see `ops/attention.py`.  Dropout acts on the probabilities."""
+    rng = next_key() if dropout_p > 0 else None
+    return attention.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, rng=rng
+    )
+
+
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` (V, D) by number: (…) of integers to (…, D).  The row `padding_idx` gets no gradient."""
     if weight.ndim != 2:
@@ -60,8 +105,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     rows = getitem(weight, input)
     if padding_idx is None:
         return rows
-    pad = reshape(input == padding_idx % weight.shape[0], (*input.shape, 1))
-    return where(pad, rows.detach(), rows)
+    still = reshape(input == padding_idx % weight.shape[0], (*input.shape, 1))
+    return where(still, rows.detach(), rows)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
@@ -134,13 +179,6 @@ def _scaled(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: T
 
 
 # ---- losses --------------------------------------------------------------------------------------
-def reduced(loss: Tensor, reduction: str) -> Tensor:
-    """The mean or the sum of a loss, or all of it for "none"."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
-    return loss.mean() if reduction == "mean" else sum(loss) if reduction == "sum" else loss
-
-
 def _compare(name: str, input: Tensor, target: Tensor) -> None:
     """Warn of shapes that only broadcast: (N, 1) against (N,) compares everything with everything."""
     if input.shape != target.shape:
@@ -230,39 +268,64 @@ __all__ = [
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "cdist",
     "celu",
+    "conv1d",
     "conv2d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
     "elu",
     "embedding",
     "flatten",
+    "fold",
+    "gaussian_nll_loss",
     "gelu",
     "glu",
+    "group_norm",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "instance_norm",
+    "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
     "linear",
+    "local_response_norm",
     "log_softmax",
     "logsigmoid",
+    "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
     "mish",
     "mse_loss",
+    "multi_margin_loss",
+    "multilabel_soft_margin_loss",
     "nll_loss",
     "normalize",
     "one_hot",
+    "pad",
+    "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "poisson_nll_loss",
     "prelu",
     "relu",
     "relu6",
+    "rms_norm",
+    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "silu",
+    "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
     "softmin",
     "softplus",
@@ -271,4 +334,6 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "triplet_margin_loss",
+    "unfold",
 ]

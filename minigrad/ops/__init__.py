@@ -3,10 +3,10 @@ order.
 
 `FUNCTIONS` and `METHODS` are derived from the names the classes give themselves; `methods.py` puts them on Tensor.
 """
-from minigrad.ops import elementwise, compare, trig, exponential, rounding, reduce, views  # noqa: F401, I001
+from minigrad.ops import elementwise, compare, trig, exponential, rounding, bits, reduce, views  # noqa: F401, I001
 from minigrad.ops import diagonals, limits, activations, shape, matmul, einsum, index, random  # noqa: F401
-from minigrad.ops import conv, pooling, structure, indexed, scan, sorting, statistics  # noqa: F401
-from minigrad.ops import fused, losses, transfer, traced  # noqa: F401
+from minigrad.ops import conv, pooling, structure, padding, convolutions, indexed, scan, sorting, statistics  # noqa: F401
+from minigrad.ops import fused, norms, attention, losses, transfer, traced  # noqa: F401
 from minigrad.ops.doors import function
 from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
 from minigrad.ops.samples import Sample

@@ -1,4 +1,5 @@
 """Smooth activations.  relu, sigmoid, tanh and softplus are in `elementwise.py`, those with corners in `limits.py`."""
+
 from __future__ import annotations
 
 import math
@@ -14,7 +15,7 @@ from minigrad.ops.reduce import axes_of
 from minigrad.ops.views import cut
 from minigrad.tensor import Tensor
 
-SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946     # Klambauer et al. 2017
+SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # Klambauer et al. 2017
 
 
 def logistic(o, x):
@@ -80,7 +81,7 @@ class GeluTanh(Activation):
 
     @staticmethod
     def reference(x):
-        return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3))) / 2
+        return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
 
 
 @op
@@ -178,7 +179,7 @@ class Tanhshrink(Activation):
         return x - np.tanh(x)
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------
+# ---- as functions --------------------------------------------------------------------------------
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x · Φ(x), exactly or by a tanh (Hendrycks and Gimpel 2016)."""
     if approximate not in ("none", "tanh"):

@@ -254,7 +254,8 @@ def conv2d(
     padding = (0, 0) if padding == "valid" else pair(padding, "padding")
     if min(stride) < 1 or min(dilation) < 1 or min(padding) < 0 or groups < 1:
         raise ValueError(
-            f"conv2d: stride {stride}, dilation {dilation}, groups {groups} must be at least 1 and padding {padding} at least 0"
+            f"conv2d: stride {stride}, dilation {dilation}, groups {groups} must be at least 1 and padding {padding} "
+            f"at least 0"
         )
     y = apply(Conv2d.of(stride, padding, dilation, groups), x, weight)
     return y if bias is None else y + reshape(bias, (1, -1, 1, 1))

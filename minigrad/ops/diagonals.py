@@ -1,4 +1,5 @@
 """Diagonals and triangles of matrices.  A diagonal is a view: writing it writes the matrix.  After `views.py`."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -94,7 +95,10 @@ class PutDiagonal(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(1), ("normal(3,4)", "normal(3)")), Sample(cls.of(-1, 0, 2), ("normal(3,2,4)", "normal(2,2)"))]
+        return [
+            Sample(cls.of(1), ("normal(3,4)", "normal(3)")),
+            Sample(cls.of(-1, 0, 2), ("normal(3,2,4)", "normal(2,2)")),
+        ]
 
 
 class Triangle(Op):
@@ -141,7 +145,7 @@ class Triu(Triangle):
     dx = forward
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------
+# ---- as functions --------------------------------------------------------------------------------
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The elements on and below a diagonal of the last two axes, zeros above."""
     Tril.of().infer(input.aval)
@@ -205,9 +209,9 @@ def unique_letters(x: Tensor, letters: str) -> tuple[Tensor, str]:
         while letters.count(c) > 1:
             a, b = letters.index(c), letters.rindex(c)
             if x.shape[a] != x.shape[b]:
-                raise ShapeError(f"einsum: the letter {c!r} names axes of sizes {x.shape[a]} and {x.shape[b]} in one operand")
+                raise ShapeError(
+                    f"einsum: the letter {c!r} names axes of sizes {x.shape[a]} and {x.shape[b]} in one operand"
+                )
             x = apply(Diagonal.of(0, a, b), x)
-            letters = letters[:a] + letters[a + 1:b] + letters[b + 1:] + c
+            letters = letters[:a] + letters[a + 1 : b] + letters[b + 1 :] + c
     return x, letters
-
-

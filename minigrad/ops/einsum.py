@@ -1,9 +1,11 @@
 """einsum: products of tensors summed over letters.  After `matmul.py`.
 
-Repeated letters become diagonals, letters of one operand alone are summed first, and the rest is contracted pair by pair,
+Repeated letters become diagonals, letters of one operand alone are summed first, and the rest is contracted pair by
+pair,
 the pair of the smallest result first.  A pair is one op, a batched matrix product between transposes; the gradient of
 either operand is such a contraction again.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -15,7 +17,7 @@ import numpy as np
 from minigrad.aval import Aval
 from minigrad.errors import ShapeError
 from minigrad.ops.diagonals import unique_letters
-from minigrad.ops.op import NoOnnx, Op, op
+from minigrad.ops.op import Op, op
 from minigrad.ops.reduce_functions import sum
 from minigrad.ops.samples import Sample
 from minigrad.ops.views import permute, reshape
@@ -23,7 +25,8 @@ from minigrad.tensor import Tensor, apply
 
 
 def contracted(o, x, a: str, y, b: str, out: str):
-    """The sum over the letters that are not in `out` of x[a] · y[b]; every letter of an operand is in the other or in out."""
+    """The sum over the letters that are not in `out` of x[a] · y[b]; every letter of an operand is in the other
+    or in out."""
     sizes = dict(zip(a + b, (*x.shape, *y.shape)))
     both = [c for c in a if c in b and c in out]
     rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
@@ -75,13 +78,22 @@ class Contract(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        rows = [("ij", "jk", "ik", "3,4", "4,2"), ("ij", "jk", "ki", "3,4", "4,2"), ("bij", "bjk", "bik", "2,3,4", "2,4,2"),
-                ("i", "i", "", "3", "3"), ("i", "j", "ij", "3", "2"), ("ib", "bj", "jbi", "3,2", "2,4"), ("", "ij", "ij", "", "2,3"),
-                ("ij", "ij", "ij", "2,3", "2,3"), ("ijk", "kj", "i", "2,3,4", "4,3"), ("ij", "jk", "ik", "3,0", "0,2")]
+        rows = [
+            ("ij", "jk", "ik", "3,4", "4,2"),
+            ("ij", "jk", "ki", "3,4", "4,2"),
+            ("bij", "bjk", "bik", "2,3,4", "2,4,2"),
+            ("i", "i", "", "3", "3"),
+            ("i", "j", "ij", "3", "2"),
+            ("ib", "bj", "jbi", "3,2", "2,4"),
+            ("", "ij", "ij", "", "2,3"),
+            ("ij", "ij", "ij", "2,3", "2,3"),
+            ("ijk", "kj", "i", "2,3,4", "4,3"),
+            ("ij", "jk", "ik", "3,0", "0,2"),
+        ]
         return [Sample(cls.of(a, b, out), (f"normal({s})", f"normal({t})")) for a, b, out, s, t in rows]
 
 
-# ---- the equation -------------------------------------------------------------------------------------------------------
+# ---- the equation --------------------------------------------------------------------------------
 def _parsed(equation: str, xs: tuple[Tensor, ...]) -> tuple[list[str], str]:
     """(letters of each operand, of the output), with the axes under an ellipsis as letters of their own."""
     text = equation.replace(" ", "")
@@ -91,9 +103,9 @@ def _parsed(equation: str, xs: tuple[Tensor, ...]) -> tuple[list[str], str]:
         raise ValueError(f"einsum: {equation!r} names {len(terms)} operands, got {len(xs)}")
     free = [c for c in string.ascii_letters if c not in text]
     dots = max((x.ndim - len(t.replace("...", "")) for t, x in zip(terms, xs) if "..." in t), default=0)
-    shared = "".join(free[:max(dots, 0)])
+    shared = "".join(free[: max(dots, 0)])
     terms = [_spelled(t, x, shared, equation) for t, x in zip(terms, xs)]
-    if not arrow:                                            # implicit: the letters that occur once, in their order
+    if not arrow:  # implicit: the letters that occur once, in their order
         named = "".join(sorted(c for c in set(left) - set(",.") if left.count(c) == 1))
         return terms, ("" if "..." not in left else shared) + named
     return terms, _output(out.replace("...", shared), terms, equation)
@@ -107,7 +119,7 @@ def _spelled(term: str, x: Tensor, shared: str, equation: str) -> str:
     under = x.ndim - len(named)
     if under < 0 or (under and "..." not in term):
         raise ShapeError(f"einsum: {term!r} in {equation!r} names {len(named)} axes, the operand has shape {x.shape}")
-    return term.replace("...", shared[len(shared) - under:])
+    return term.replace("...", shared[len(shared) - under :])
 
 
 def _output(out: str, terms: list[str], equation: str) -> str:
@@ -128,7 +140,7 @@ def _sizes(terms: list[str], xs: tuple[Tensor, ...], equation: str) -> dict[str,
     return sizes
 
 
-# ---- one operand, and pairs ----------------------------------------------------------------------------------------------
+# ---- one operand, and pairs ----------------------------------------------------------------------
 def _alone(x: Tensor, term: str, elsewhere: set[str], sizes: dict[str, int]) -> tuple[Tensor, str]:
     """The operand without repeated letters, without those that nothing else names, and without axes that broadcast."""
     x, term = unique_letters(x, term)
@@ -149,6 +161,7 @@ def _cheapest(terms: list[str], out: str, sizes: dict[str, int]) -> tuple[int, i
     def growth(pair: tuple[int, int]) -> float:
         i, j = pair
         return size(_kept(terms, i, j, out)) - size(terms[i]) - size(terms[j])
+
     return min(itertools.combinations(range(len(terms)), 2), key=growth)
 
 
@@ -171,7 +184,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     for k in range(len(xs)):
         elsewhere = set(out).union(*(t for i, t in enumerate(terms) if i != k))
         x, terms[k] = _alone(xs[k], terms[k], elsewhere, sizes)
-        xs = (*xs[:k], x, *xs[k + 1:])
+        xs = (*xs[:k], x, *xs[k + 1 :])
     return _spread(*_contract_all(list(xs), terms, out, sizes), out, sizes)
 
 
@@ -182,7 +195,7 @@ def _contract_all(xs: list[Tensor], terms: list[str], out: str, sizes: dict[str,
         kept = _kept(terms, i, j, out) if len(xs) > 2 else "".join(c for c in out if c in terms[0] + terms[1])
         y, b = xs.pop(j), terms.pop(j)
         x, a = xs[i], terms[i]
-        x, a = _alone(x, a, {*b, *kept}, sizes)              # what only one of the two names is summed now
+        x, a = _alone(x, a, {*b, *kept}, sizes)  # what only one of the two names is summed now
         y, b = _alone(y, b, {*a, *kept}, sizes)
         xs[i], terms[i] = apply(Contract.of(a, b, kept), x, y), kept
     return xs[0], terms[0]

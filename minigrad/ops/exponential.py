@@ -1,4 +1,6 @@
-"""More exponentials and logarithms: other bases, erf, and forms that stay exact near 0 or do not overflow.  After `trig.py`."""
+"""More exponentials and logarithms: other bases, erf, and forms that stay exact near 0 or do not overflow.
+After `trig.py`."""
+
 from __future__ import annotations
 
 import math
@@ -81,7 +83,7 @@ class Rsqrt(Elementwise):
 
     @staticmethod
     def reference(x):
-        return x ** -0.5
+        return x**-0.5
 
 
 @op
@@ -151,7 +153,7 @@ class Xlogy(Elementwise):
     onnx, takes, ops_per_element, domain = NoOnnx("Mul and Log with Where"), "float", 10, ("away", "positive")
 
     def forward(self, o, a, b):
-        still = (a == o.zero) & (b == b)                                # 0 · log(NaN) stays NaN
+        still = (a == o.zero) & (b == b)  # 0 · log(NaN) stays NaN
         return o.where(still, o.zero, a * o.log(o.where(still, o.one, b)))
 
     def da(self, o, g, a, b):

@@ -2,6 +2,7 @@
 
 scatter and its kin are writes at full coordinates: the index along one axis, a counter along the others.
 """
+
 from __future__ import annotations
 
 import math
@@ -23,7 +24,7 @@ from minigrad.ops.views import expand, freeze_key, reshape
 from minigrad.tensor import Tensor, apply
 
 
-# ---- whole slices by number -------------------------------------------------------------------------------------------
+# ---- whole slices by number ----------------------------------------------------------------------
 def _slices(x: Tensor, dim: int, index: Tensor, name: str) -> tuple[int, tuple, Tensor]:
     """(axis, pattern, index) of the slices that a vector of numbers names."""
     axis = axis_of(x, dim, name) if x.ndim else 0
@@ -42,15 +43,17 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """`input` with the slices of `source` added at `index`, each as often as it is named."""
     axis, pattern, index = _slices(input, dim, index, "index_add")
-    _fits(source, (*input.shape[:axis], index.shape[0], *input.shape[axis + 1:]), input, "index_add")
+    _fits(source, (*input.shape[:axis], index.shape[0], *input.shape[axis + 1 :]), input, "index_add")
     source = source if alpha == 1 else source * alpha
-    return input + apply(AddAt.of(freeze_key(pattern), input.shape), source, index) if input.ndim else input + source.sum()
+    return (
+        input + apply(AddAt.of(freeze_key(pattern), input.shape), source, index) if input.ndim else input + source.sum()
+    )
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`input` with the slices of `source` put at `index`."""
     axis, pattern, index = _slices(input, dim, index, "index_copy")
-    _fits(source, (*input.shape[:axis], index.shape[0], *input.shape[axis + 1:]), input, "index_copy")
+    _fits(source, (*input.shape[:axis], index.shape[0], *input.shape[axis + 1 :]), input, "index_copy")
     return apply(PutAt.of(freeze_key(pattern)), input, source, index)
 
 
@@ -70,12 +73,14 @@ def _fits(source: Tensor, want: tuple[int, ...], x: Tensor, name: str) -> None:
         raise DTypeError(f"{name}: the source is {source.dtype}, the input {x.dtype}. Convert with .to(dtype)")
 
 
-# ---- any places -----------------------------------------------------------------------------------------------------------
+# ---- any places ----------------------------------------------------------------------------------
 def index_put(input: Tensor, indices, values: Tensor, accumulate: bool = False) -> Tensor:
     """`input` with `values` put at (or, with `accumulate`, added to) the places input[indices]."""
     basic, pattern, index = split_key(input, tuple(indices))
     if any(isinstance(k, slice) and k != slice(None) or k is None for k in basic) or not index:
-        raise TypeError("index_put: the indices are tensors of integers or truth values, one for each of the first axes")
+        raise TypeError(
+            "index_put: the indices are tensors of integers or truth values, one for each of the first axes"
+        )
     if values.dtype != input.dtype:
         raise DTypeError(f"index_put: the values are {values.dtype}, the input {input.dtype}. Convert with .to(dtype)")
     put = PutAt.of(freeze_key(pattern))
@@ -90,7 +95,9 @@ def _coordinates(x: Tensor, dim: int, index: Tensor, name: str) -> tuple[int, li
     axis = axis_of(x, dim, name)
     check_index(index, x.shape[axis], name)
     if index.ndim != x.ndim or any(n > m for k, (n, m) in enumerate(zip(index.shape, x.shape)) if k != axis):
-        raise ShapeError(f"{name}: index {index.shape} must have the axes of the input {x.shape} and not be larger beside dim {dim}")
+        raise ShapeError(
+            f"{name}: index {index.shape} must have the axes of the input {x.shape} and not be larger beside dim {dim}"
+        )
     grid = lambda k, n: tuple(n if i == k else 1 for i in range(x.ndim))
     count = lambda k, n: Tensor(x.o.arange(n).reshape(grid(k, n)) if x.o.eager else Aval(grid(k, n), int64))
     return axis, [cast(index, int64) if k == axis else count(k, n) for k, n in enumerate(index.shape)]
@@ -101,8 +108,10 @@ def _source(x: Tensor, index: Tensor, src, name: str) -> Tensor:
     if not isinstance(src, Tensor):
         return cast(literal(src, x), x.dtype)
     if src.dtype != x.dtype or src.ndim != x.ndim or any(n > m for n, m in zip(index.shape, src.shape)):
-        raise ShapeError(f"{name}: the source is {src.dtype}{list(src.shape)}, the index {index.shape}, the input {x.dtype}"
-                         f"{list(x.shape)}: the source must have the dtype of the input and at least the size of the index")
+        raise ShapeError(
+            f"{name}: the source is {src.dtype}{list(src.shape)}, the index {index.shape}, the input {x.dtype}"
+            f"{list(x.shape)}: the source must have the dtype of the input and at least the size of the index"
+        )
     return getitem(src, tuple(slice(0, n) for n in index.shape))
 
 
@@ -113,9 +122,13 @@ def scatter(input: Tensor, dim: int, index: Tensor, src=None, *, value=None, red
         if reduce not in ("add", "multiply"):
             raise ValueError(f"scatter: reduce {reduce!r} is not one of 'add', 'multiply'")
         src = src if isinstance(src, Tensor) else expand(literal(src, input), *index.shape)
-        return scatter_add(input, dim, index, src) if reduce == "add" else scatter_reduce(input, dim, index, src, "prod")
+        return (
+            scatter_add(input, dim, index, src) if reduce == "add" else scatter_reduce(input, dim, index, src, "prod")
+        )
     if not input.ndim:
-        return scatter(reshape(input, 1), 0, reshape(index, 1), reshape(src, 1) if isinstance(src, Tensor) else src).reshape(())
+        return scatter(
+            reshape(input, 1), 0, reshape(index, 1), reshape(src, 1) if isinstance(src, Tensor) else src
+        ).reshape(())
     axis, places = _coordinates(input, dim, index, "scatter")
     return apply(PutAt.of((HOLE,) * input.ndim), input, _source(input, index, src, "scatter"), *places)
 
@@ -125,10 +138,14 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     if not input.ndim:
         return input + src.sum()
     axis, places = _coordinates(input, dim, index, "scatter_add")
-    return input + apply(AddAt.of((HOLE,) * input.ndim, input.shape), _source(input, index, src, "scatter_add"), *places)
+    return input + apply(
+        AddAt.of((HOLE,) * input.ndim, input.shape), _source(input, index, src, "scatter_add"), *places
+    )
 
 
-def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """`input` with src[i][j] joined to [index[i][j]][j] by "sum", "mean", "prod", "amax" or "amin".
 
     Without `include_self` what stands at a named place does not count."""
@@ -146,27 +163,34 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     return _joined(input, axis, places, src, reduce, include_self, hits)
 
 
-def _joined(x: Tensor, axis: int, places: list[Tensor], src: Tensor, reduce: str, include_self: bool, hits: Tensor) -> Tensor:
-    """prod, amax, amin: every place sees all of `src` along the axis, what is not meant for it as the neutral element."""
+def _joined(
+    x: Tensor, axis: int, places: list[Tensor], src: Tensor, reduce: str, include_self: bool, hits: Tensor
+) -> Tensor:
+    """prod, amax, amin: every place sees all of `src` along the axis, what is not meant for it as the neutral
+    element."""
     n = x.shape[axis]
-    wide = (*x.shape[:axis], src.shape[axis], *x.shape[axis + 1:])
+    wide = (*x.shape[:axis], src.shape[axis], *x.shape[axis + 1 :])
     pad = lambda t, fill: _padded(t, wide, fill)
-    index = reshape(pad(places[axis], -1), (*wide[:axis], 1, *wide[axis:]))               # (…, 1, m, …) beside (…, n, 1, …)
+    index = reshape(pad(places[axis], -1), (*wide[:axis], 1, *wide[axis:]))  # (…, 1, m, …) beside (…, n, 1, …)
     number = reshape(Tensor(x.o.arange(n) if x.o.eager else Aval((n,), int64)), (n, *(1,) * (len(wide) - axis)))
     neutral = {"prod": 1.0, "amax": -math.inf, "amin": math.inf}[reduce]
     each = function(Where)(index == number, reshape(pad(src, 0), (*wide[:axis], 1, *wide[axis:])), literal(neutral, x))
     own = x if include_self else function(Where)(hits == 0, x, literal(neutral, x))
     from minigrad.ops.shape import cat
-    return getattr(cat([reshape(own, (*x.shape[:axis + 1], 1, *x.shape[axis + 1:])), each], axis + 1), reduce)(axis + 1)
+
+    return getattr(cat([reshape(own, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])), each], axis + 1), reduce)(
+        axis + 1
+    )
 
 
 def _padded(x: Tensor, shape: tuple[int, ...], value) -> Tensor:
     from minigrad.ops.shape import Pad
+
     widths = tuple((0, m - n) for n, m in zip(x.shape, shape))
     return apply(Pad.of(widths, value), x) if any(b for _, b in widths) else x
 
 
-# ---- by truth tensors -----------------------------------------------------------------------------------------------------
+# ---- by truth tensors ----------------------------------------------------------------------------
 def _mask(x: Tensor, mask: Tensor, name: str) -> Tensor:
     if not isinstance(mask, Tensor) or mask.dtype != bool_:
         raise DTypeError(f"{name}: the mask must be a bool tensor, got {getattr(mask, 'dtype', type(mask).__name__)}")
@@ -203,7 +227,7 @@ def _counter(x: Tensor) -> Tensor:
     return reshape(Tensor(x.o.arange(math.prod(x.shape))), x.shape)
 
 
-# ---- others ---------------------------------------------------------------------------------------------------------------
+# ---- others --------------------------------------------------------------------------------------
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flattened tensor by number, in the shape of `index`."""
     if is_float(index.dtype) or index.dtype == bool_:
@@ -216,9 +240,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if dim is None:
         return gather(reshape(input, -1), 0, reshape(indices, -1))
     (axis,) = axes_of(dim, input.ndim, "take_along_dim") or (0,)
-    beside = lambda x: (*x.shape[:axis], 1, *x.shape[axis + 1:])
+    beside = lambda x: (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     common = np.broadcast_shapes(beside(input), beside(indices))
-    wide = lambda x: expand(x, *common[:axis], x.shape[axis], *common[axis + 1:])
+    wide = lambda x: expand(x, *common[:axis], x.shape[axis], *common[axis + 1 :])
     return gather(wide(input), axis, wide(indices))
 
 
@@ -230,6 +254,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False):
     if as_tuple:
         return tuple(found)
     from minigrad.ops.shape import stack
+
     return stack(found, 1) if input.ndim else reshape(found[0], (-1, 1))[:, :0]
 
 
@@ -249,8 +274,11 @@ class SearchSorted(Op):
 
     def reference(self, x, v):
         if x.ndim == 1:
-            return np.searchsorted(np.sort(x), v, "right" if self.right else "left") if (np.diff(x) >= 0).all() else self.forward(
-                type("o", (), {"xp": np}), x, v)
+            return (
+                np.searchsorted(np.sort(x), v, "right" if self.right else "left")
+                if (np.diff(x) >= 0).all()
+                else self.forward(type("o", (), {"xp": np}), x, v)
+            )
         return self.forward(None, x, v)
 
     def infer(self, x: Aval, v: Aval) -> Aval:
@@ -260,7 +288,11 @@ class SearchSorted(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(r), (x, v)) for r in (False, True) for x, v in (("rising(5)", "normal(2,3)"), ("rising(2,4)", "normal(2,3)"))]
+        return [
+            Sample(cls.of(r), (x, v))
+            for r in (False, True)
+            for x, v in (("rising(5)", "normal(2,3)"), ("rising(2,4)", "normal(2,3)"))
+        ]
 
 
 def searchsorted(sorted_sequence: Tensor, input, *, out_int32: bool = False, right: bool = False) -> Tensor:

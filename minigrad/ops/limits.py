@@ -1,4 +1,5 @@
 """Limits: clamp, and functions made of straight lines.  What happens at a corner is PyTorch's.  After `rounding.py`."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -232,7 +233,7 @@ class Softshrink(Activation):
         return np.sign(x) * np.maximum(np.abs(x) - self.width, 0)
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------
+# ---- as functions --------------------------------------------------------------------------------
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x limited to [min_val, max_val]; at the bounds the gradient is 0."""
     if min_val > max_val:

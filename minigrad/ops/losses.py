@@ -80,3 +80,30 @@ class BinaryCrossEntropy(Elementwise):
     @staticmethod
     def reference(p, t):
         return -(t * np.log(p) + (1 - t) * np.log1p(-p))
+
+
+@op
+class Huber(Elementwise):
+    """d² / 2 where |d| is below delta, else delta · (|d| - delta / 2), of d = a - b"""
+
+    delta: float = 1.0
+    takes, onnx, ops_per_element, domain = "only float", NoOnnx("Where of Abs"), 6, ("steps", "normal")
+
+    def forward(self, o, a, b):
+        d = o.abs(a - b)
+        delta, half = o.lit(self.delta), o.lit(0.5)
+        return o.where(d < delta, d * d * half, delta * (d - delta * half))
+
+    def slope(self, o, g, a, b):
+        d, delta = a - b, o.lit(self.delta)
+        return g * o.where(o.abs(d) < delta, d, delta * o.sign(d))
+
+    def da(self, o, g, a, b):
+        return self.slope(o, g, a, b)
+
+    def db(self, o, g, a, b):
+        return -self.slope(o, g, a, b)
+
+    def reference(self, a, b):
+        d = abs(a - b)
+        return (d < self.delta) * d * d / 2 + (d >= self.delta) * self.delta * (d - self.delta / 2)

@@ -165,7 +165,8 @@ def _read_rules(cls: type) -> None:
     cls.extras_read = names(cls.extras, 2) if hasattr(cls, "extras") else ()
     if {"y", "g", "o"} & {*cls.inputs}:
         raise TypeError(
-            f"{cls.__name__}: an input may not be called y, g or o: {cls.inputs}. Rules give these names another meaning"
+            f"{cls.__name__}: an input may not be called y, g or o: {cls.inputs}. Rules give these names another "
+            f"meaning"
         )
     known = {*cls.inputs, "y", *cls.extra, *(i + "_shape" for i in cls.inputs)}
     for i, read in cls.reads.items():

@@ -1,4 +1,6 @@
-"""Pooling: means and maxima over windows, of one or more last axes, with PyTorch's rules for the border.  After `conv.py`."""
+"""Pooling: means and maxima over windows, of one or more last axes, with PyTorch's rules for the border.  After
+`conv.py`."""
+
 from __future__ import annotations
 
 import math
@@ -11,7 +13,7 @@ from minigrad.errors import ShapeError
 from minigrad.ops.conv import MaxPool2d, pair
 from minigrad.ops.doors import function, literal
 from minigrad.ops.matmul import MatMul
-from minigrad.ops.op import NoOnnx, Op, op
+from minigrad.ops.op import Op, op
 from minigrad.ops.reduce_functions import max as max_along
 from minigrad.ops.rounding import FloorDivide, Remainder
 from minigrad.ops.samples import Sample
@@ -43,7 +45,7 @@ class AvgPool(Op):
 
     def _sizes(self, shape) -> list[tuple[int, int, int, int, int]]:
         """(n, kernel, stride, padding, windows) of each pooled axis."""
-        rows = zip(shape[-len(self.kernel):], self.kernel, self.stride, self.padding)
+        rows = zip(shape[-len(self.kernel) :], self.kernel, self.stride, self.padding)
         return [(n, k, s, p, pooled(n, k, s, p, self.ceil)) for n, k, s, p in rows]
 
     def _widths(self, shape) -> tuple[tuple[int, int], ...]:
@@ -65,7 +67,7 @@ class AvgPool(Op):
         widths = self._widths(x.shape)
         w = o.pad(x, widths) if any(map(any, widths)) else x
         w = o.windows(w, self.kernel, self.stride, (1,) * len(self.kernel))
-        cells = [o.cut(w, (Ellipsis, *at)) for at in np.ndindex(*self.kernel)]    # faster than a sum over tiny axes
+        cells = [o.cut(w, (Ellipsis, *at)) for at in np.ndindex(*self.kernel)]  # faster than a sum over tiny axes
         return reduce(lambda a, b: a + b, cells) * self.share(o, x.shape)
 
     def dx(self, o, g, x_shape):
@@ -83,7 +85,9 @@ class AvgPool(Op):
             raise ShapeError(f"{name}: padding {self.padding} may be at most half the kernel {self.kernel}")
         sizes = tuple(m for *_, m in self._sizes(x.shape))
         if min(sizes) < 1:
-            raise ShapeError(f"{name}: the kernel {self.kernel} is larger than the padded input: {x.shape}, padding {self.padding}")
+            raise ShapeError(
+                f"{name}: the kernel {self.kernel} is larger than the padded input: {x.shape}, padding {self.padding}"
+            )
         return Aval((*x.shape[:-n], *sizes), x.dtype)
 
     def flops(self, y: Aval, x: Aval) -> int:
@@ -91,12 +95,19 @@ class AvgPool(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        flat = [((2,), (2,), (0,), True), ((3,), (2,), (1,), True), ((3,), (2,), (1,), True, False), ((2,), (1,), (1,), False, False, 3)]
+        flat = [
+            ((2,), (2,), (0,), True),
+            ((3,), (2,), (1,), True),
+            ((3,), (2,), (1,), True, False),
+            ((2,), (1,), (1,), False, False, 3),
+        ]
         wide = [((2, 2), (2, 2), (0, 0)), ((3, 2), (1, 2), (1, 1)), ((2, 3), (2, 1), (1, 1), True, False)]
-        return [Sample(cls.of(*w), ("normal(2,2,5)",)) for w in flat] + [Sample(cls.of(*w), ("normal(2,1,4,5)",)) for w in wide]
+        return [Sample(cls.of(*w), ("normal(2,2,5)",)) for w in flat] + [
+            Sample(cls.of(*w), ("normal(2,1,4,5)",)) for w in wide
+        ]
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------
+# ---- as functions --------------------------------------------------------------------------------
 def sizes_of(v, n: int, name: str) -> Sizes:
     """One number for each of n axes, or one for all."""
     p = (v,) * n if isinstance(v, int | np.integer) else tuple(v)
@@ -106,7 +117,9 @@ def sizes_of(v, n: int, name: str) -> Sizes:
     return tuple(map(int, p))
 
 
-def _avg_pool(x: Tensor, n: int, kernel_size, stride, padding, ceil_mode: bool, whole: bool, divisor: int | None) -> Tensor:
+def _avg_pool(
+    x: Tensor, n: int, kernel_size, stride, padding, ceil_mode: bool, whole: bool, divisor: int | None
+) -> Tensor:
     kernel = sizes_of(kernel_size, n, "kernel_size")
     steps = kernel if stride is None or stride == () else sizes_of(stride, n, "stride")
     if min(*kernel, *steps) < 1 or divisor == 0:
@@ -116,24 +129,43 @@ def _avg_pool(x: Tensor, n: int, kernel_size, stride, padding, ceil_mode: bool, 
     return apply(pool, x)
 
 
-def avg_pool1d(input: Tensor, kernel_size, stride=None, padding=0, ceil_mode: bool = False, count_include_pad: bool = True) -> Tensor:
+def avg_pool1d(
+    input: Tensor, kernel_size, stride=None, padding=0, ceil_mode: bool = False, count_include_pad: bool = True
+) -> Tensor:
     """The mean of each window of (N, C, L) or (C, L)."""
     return _avg_pool(input, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-def avg_pool2d(input: Tensor, kernel_size, stride=None, padding=0, ceil_mode: bool = False, count_include_pad: bool = True,
-               divisor_override: int | None = None) -> Tensor:
+def avg_pool2d(
+    input: Tensor,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     """The mean of each window of (N, C, H, W) or (C, H, W); the border of zeros counts unless told otherwise."""
     return _avg_pool(input, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-def max_pool2d(input: Tensor, kernel_size, stride=None, padding=0, dilation=1, ceil_mode: bool = False, return_indices: bool = False):
+def max_pool2d(
+    input: Tensor,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
     """The largest of each window of (…, H, W); with `return_indices` also its place in the flattened image."""
     kernel, padding, dilation = pair(kernel_size, "kernel_size"), pair(padding, "padding"), pair(dilation, "dilation")
     stride = kernel if stride is None or stride == () else pair(stride, "stride")
     if min(*kernel, *stride, *dilation) < 1 or input.ndim not in (3, 4):
-        raise ShapeError(f"max_pool2d: kernel {kernel}, stride {stride}, dilation {dilation} must be at least 1, and the input "
-                         f"(N, C, H, W) or (C, H, W), got {input.shape}")
+        raise ShapeError(
+            f"max_pool2d: kernel {kernel}, stride {stride}, dilation {dilation} must be at least 1, and the input "
+            f"(N, C, H, W) or (C, H, W), got {input.shape}"
+        )
     pool = MaxPool2d.of(kernel, stride, padding, dilation)
     x = _overhanging(input, pool) if ceil_mode else input
     pool.infer(x.aval)
@@ -153,24 +185,34 @@ def _places(index: Tensor, pool: MaxPool2d, width: int) -> Tensor:
     k = literal(pool.kernel[1], index)
     at = []
     for axis, cell in ((0, function(FloorDivide)(index, k)), (1, function(Remainder)(index, k))):
-        start = np.arange(index.shape[axis - 2]) * pool.stride[axis] - pool.padding[axis]
-        start = Tensor(index.o.constant(start if axis else start[:, None]) if index.o.eager else Aval((), index.dtype))
-        at.append(start + cell * pool.dilation[axis])
+        host = np.arange(index.shape[axis - 2]) * pool.stride[axis] - pool.padding[axis]
+        start = index.o.constant(host if axis else host[:, None]) if index.o.eager else Aval((), index.dtype)
+        at.append(Tensor(start) + cell * pool.dilation[axis])
     return at[0] * width + at[1]
 
 
-def max_pool1d(input: Tensor, kernel_size, stride=None, padding=0, dilation=1, ceil_mode: bool = False, return_indices: bool = False):
+def max_pool1d(
+    input: Tensor,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
     """The largest of each window of (N, C, L) or (C, L)."""
     if input.ndim not in (2, 3):
         raise ShapeError(f"max_pool1d: expected (N, C, L) or (C, L), got {input.shape}")
     one = lambda v, fill: (fill, *sizes_of(v, 1, "max_pool1d"))
     steps = None if stride is None or stride == () else one(stride, 1)
-    y = max_pool2d(unsqueeze(input, -2), one(kernel_size, 1), steps, one(padding, 0), one(dilation, 1), ceil_mode, return_indices)
+    y = max_pool2d(
+        unsqueeze(input, -2), one(kernel_size, 1), steps, one(padding, 0), one(dilation, 1), ceil_mode, return_indices
+    )
     flat = lambda t: reshape(t, (*input.shape[:-1], t.shape[-1]))
     return (flat(y[0]), flat(y[1])) if return_indices else flat(y)
 
 
-# ---- adaptive: as many windows as asked for ----------------------------------------------------------------------------
+# ---- adaptive: as many windows as asked for ------------------------------------------------------
 def _cells(n: int, m: int) -> list[slice]:
     """Where the m windows of an axis of length n begin and end."""
     return [slice(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
@@ -194,7 +236,7 @@ def _averaging(x: Tensor, n: int, m: int) -> Tensor:
 
 
 def _adaptive_avg(x: Tensor, want: Sizes) -> Tensor:
-    size = x.shape[-len(want):]
+    size = x.shape[-len(want) :]
     if all(m and n % m == 0 for n, m in zip(size, want)):
         kernel = tuple(n // m for n, m in zip(size, want))
         return apply(AvgPool.of(kernel, kernel, (0,) * len(want)), x)
@@ -215,7 +257,9 @@ def adaptive_avg_pool2d(input: Tensor, output_size) -> Tensor:
 def adaptive_max_pool2d(input: Tensor, output_size, return_indices: bool = False):
     """The largest of windows that cover (…, H, W), as many as `output_size` says; None keeps a size."""
     want = _wanted(input, output_size, 2, "adaptive_max_pool2d")
-    width, values, places = input.shape[-1], [], []
+    width = input.shape[-1]
+    values: list[Tensor] = []
+    places: list[Tensor] = []
     for down in _cells(input.shape[-2], want[0]):
         for across in _cells(width, want[1]):
             cell = cut(input, (Ellipsis, down, across))

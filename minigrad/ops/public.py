@@ -1,4 +1,5 @@
-"""The composed functions of the catalogue by their public names: which are functions of `mg`, methods, methods in place.
+"""The composed functions of the catalogue by their public names: which are functions of `mg`, methods, methods
+in place.
 
 `methods.py` puts METHODS and IN_PLACE on Tensor, `minigrad/__init__.py` offers FUNCTIONS.  An elementwise op needs no
 line here but for its form in place: it names itself.  Last of the ops but `traced.py`.
@@ -17,8 +18,22 @@ from minigrad.ops.doors import function, literal
 from minigrad.ops.einsum import einsum
 from minigrad.ops.elementwise import Div, Mul, Pow, Sub
 from minigrad.ops.indexed import (
-    bucketize, index_add, index_copy, index_fill, index_put, index_select, masked_fill, masked_scatter, masked_select,
-    nonzero, scatter, scatter_add, scatter_reduce, searchsorted, take, take_along_dim,
+    bucketize,
+    index_add,
+    index_copy,
+    index_fill,
+    index_put,
+    index_select,
+    masked_fill,
+    masked_scatter,
+    masked_select,
+    nonzero,
+    scatter,
+    scatter_add,
+    scatter_reduce,
+    searchsorted,
+    take,
+    take_along_dim,
 )
 from minigrad.ops.limits import clamp
 from minigrad.ops.matmul import matmul, mm
@@ -27,15 +42,60 @@ from minigrad.ops.rounding import FloorDivide, Fmod, Remainder, Rint, Trunc
 from minigrad.ops.scan import cummax, cummin, cumprod, cumsum, logcumsumexp, prod
 from minigrad.ops.shape import cat, stack
 from minigrad.ops.sorting import (
-    argsort, bincount, histc, kthvalue, median, mode, quantile, sort, topk, unique, unique_consecutive,
+    argsort,
+    bincount,
+    histc,
+    kthvalue,
+    median,
+    mode,
+    quantile,
+    sort,
+    topk,
+    unique,
+    unique_consecutive,
 )
 from minigrad.ops.statistics import (
-    allclose, aminmax, count_nonzero, diff, dist, equal, isclose, nan_to_num, nanmean, nansum, norm, renorm, std,
-    std_mean, var_mean,
+    allclose,
+    aminmax,
+    cosine_similarity,
+    count_nonzero,
+    diff,
+    dist,
+    equal,
+    isclose,
+    nan_to_num,
+    nanmean,
+    nansum,
+    norm,
+    renorm,
+    std,
+    std_mean,
+    var_mean,
 )
 from minigrad.ops.structure import (
-    atleast, block_diag, broadcast_tensors, broadcast_to, chunk, dstack, flip, hstack, meshgrid, movedim, narrow,
-    repeat, repeat_interleave, roll, rot90, select, split, tensor_split, tile, unbind, unflatten, unfold_dim, vstack,
+    atleast,
+    block_diag,
+    broadcast_tensors,
+    broadcast_to,
+    chunk,
+    dstack,
+    flip,
+    hstack,
+    meshgrid,
+    movedim,
+    narrow,
+    repeat,
+    repeat_interleave,
+    roll,
+    rot90,
+    select,
+    split,
+    tensor_split,
+    tile,
+    unbind,
+    unflatten,
+    unfold_dim,
+    vstack,
 )
 from minigrad.ops.views import expand, reshape, shape_arg, transpose, unsqueeze, view
 from minigrad.tensor import Tensor
@@ -65,7 +125,7 @@ def div(input: Tensor, other, *, rounding_mode: str | None = None) -> Tensor:
     return floor_divide(input - fmod(input, other), other)       # exact: the remainder is taken away first
 
 
-# ---- several steps in one name ----------------------------------------------------------------------------------------
+# ---- several steps in one name -------------------------------------------------------------------
 def lerp(input: Tensor, end: Tensor, weight) -> Tensor:
     """input + weight · (end - input)."""
     return input + (end - input) * weight
@@ -86,11 +146,12 @@ def softmin(input: Tensor, dim: int) -> Tensor:
     return (-input).softmax(dim)
 
 
-# ---- products ---------------------------------------------------------------------------------------------------------
+# ---- products ------------------------------------------------------------------------------------
 def _product(name: str, a: Tensor, b: Tensor, *ndims: int) -> Tensor:
     """a @ b for operands of exactly these ranks."""
     if (a.ndim, b.ndim) != ndims:
-        raise ShapeError(f"{name}: expected tensors of {ndims[0]} and {ndims[1]} axes, got {a.shape} and {b.shape}. Use matmul")
+        raise ShapeError(f"{name}: expected tensors of {ndims[0]} and {ndims[1]} axes, got {a.shape} and {b.shape}. "
+                         f"Use matmul")
     return matmul(a, b)
 
 
@@ -176,7 +237,8 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     """The Kronecker product: `other` times each element of `input`, in blocks."""
     n = max(input.ndim, other.ndim)
     a, b = (reshape(x, (1,) * (n - x.ndim) + x.shape) for x in (input, other))
-    pairs = reshape(a, tuple(m for s in a.shape for m in (s, 1))) * reshape(b, tuple(m for s in b.shape for m in (1, s)))
+    outside, inside = (tuple(m for s in a.shape for m in (s, 1)), tuple(m for s in b.shape for m in (1, s)))
+    pairs = reshape(a, outside) * reshape(b, inside)
     return reshape(pairs, tuple(s * t for s, t in zip(a.shape, b.shape)))
 
 
@@ -187,13 +249,6 @@ def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     a, b = broadcast_tensors(input, other)
     (a0, a1, a2), (b0, b1, b2) = unbind(a, dim), unbind(b, dim)
     return stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], dim)
-
-
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x1 · x2 / (|x1| |x2|) along `dim`, each length at least eps."""
-    a, b = broadcast_tensors(x1, x2)
-    length = lambda x: clamp(norm(x, 2, dim, True), min=eps)
-    return sum((a / length(a)) * (b / length(b)), dim)
 
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
@@ -279,19 +334,21 @@ def sum_to_size(x: Tensor, *size) -> Tensor:
     return reshape(sum(x, axes, True), want) if axes else x
 
 
-# ---- the table ----------------------------------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 def _named(*functions: Callable) -> dict[str, Callable]:
     return {f.__name__: f for f in functions}
 
 
 _BOTH = _named(
-    round, div, lerp, addcmul, addcdiv, clamp, bmm, mv, dot, outer, inner, addmm, addmv, addr, baddbmm, addbmm, mm, kron,
+    round, div, lerp, addcmul, addcdiv, clamp, bmm, mv, dot, outer, inner, addmm, addmv, addr, baddbmm, addbmm, mm,
+    kron,
     cross, diag, diag_embed, diagflat, diagonal, trace, tril, triu, fliplr, flipud, flip, roll, rot90, ravel, isposinf,
     isneginf, logical_xor, bincount, histc, index_add, index_copy, index_fill, index_put, index_select, masked_fill,
     masked_scatter, masked_select, nonzero, scatter, scatter_add, scatter_reduce, take, take_along_dim, cummax, cummin,
     cumprod, cumsum, logcumsumexp, prod, argsort, kthvalue, median, mode, quantile, sort, topk, unique,
     unique_consecutive, allclose, aminmax, count_nonzero, diff, dist, equal, isclose, nan_to_num, nanmean, nansum, norm,
-    renorm, std, broadcast_to, chunk, movedim, narrow, repeat_interleave, select, split, tensor_split, tile, unbind, unflatten,
+    renorm, std, broadcast_to, chunk, movedim, narrow, repeat_interleave, select, split, tensor_split, tile, unbind,
+    unflatten,
 )
 _BOTH |= {
     "remainder": remainder, "fmod": fmod, "floor_divide": floor_divide, "arcsin": derived("method")["asin"],
@@ -303,15 +360,18 @@ _BOTH |= {
     "concat": cat,
 }
 FUNCTIONS = {**_BOTH, **_named(
-    einsum, bucketize, searchsorted, std_mean, var_mean, block_diag, broadcast_tensors, dstack, hstack, meshgrid, vstack,
+    einsum, bucketize, searchsorted, std_mean, var_mean, block_diag, broadcast_tensors, dstack, hstack, meshgrid,
+    vstack,
     tensordot, chain_matmul, cosine_similarity, cdist, atleast_1d, atleast_2d, atleast_3d, softmin,
 ), "concatenate": cat, "row_stack": vstack, "subtract": function(Sub), "float_power": function(Pow)}
 METHODS = {**_BOTH, **_named(expand_as, view_as, reshape_as, sum_to_size, repeat), "unfold": unfold_dim}
 del METHODS["concat"]
 _STEPS = (
-    "tan asin acos atan atan2 sinh cosh asinh acosh atanh hypot exp2 expm1 log1p log2 log10 rsqrt erf erfc erfinv xlogy logit sinc "
+    "tan asin acos atan atan2 sinh cosh asinh acosh atanh hypot exp2 expm1 log1p log2 log10 rsqrt erf erfc erfinv "
+    "xlogy logit sinc "
     "floor ceil trunc frac sign logical_not bitwise_and bitwise_or bitwise_xor bitwise_not").split()
 _CHANGES = (
-    "round lerp addcmul addcdiv clip tril triu cumsum cumprod index_add index_copy index_fill index_put masked_fill masked_scatter "
+    "round lerp addcmul addcdiv clip tril triu cumsum cumprod index_add index_copy index_fill index_put masked_fill "
+    "masked_scatter "
     "scatter scatter_add scatter_reduce nan_to_num remainder fmod floor_divide addmm addmv baddbmm renorm").split()
 IN_PLACE = {**{n + "_": derived("method")[n] for n in _STEPS}, **{n + "_": METHODS[n] for n in _CHANGES}}

@@ -151,7 +151,8 @@ class Along(Op):
 
     def infer(self, x: Aval):
         if x.shape[self.axis] == 0:
-            raise ShapeError(f"{self.label}: nothing to choose from: shape {x.shape} has no element along dim {self.axis}")
+            raise ShapeError(f"{self.label}: nothing to choose from: shape {x.shape} has no element along dim "
+                             f"{self.axis}")
         return (Aval(reduced(x.shape, (self.axis,), self.keepdims), x.dtype),
                 Aval(reduced(x.shape, (self.axis,), True), int64))
 

@@ -1,10 +1,9 @@
-"""Rounding, remainders, and bits.  The steps have gradient 0; a remainder has slope 1.  After `exponential.py`."""
+"""Rounding and remainders.  The steps have gradient 0; a remainder has slope 1.  After `exponential.py`."""
+
 from __future__ import annotations
 
 import numpy as np
 
-from minigrad.dtype import bool_, is_float
-from minigrad.errors import DTypeError
 from minigrad.ops.op import Elementwise, NoOnnx, Predicate, op
 
 
@@ -145,92 +144,3 @@ class IsInf(Predicate):
 
     def forward(self, o, x):
         return o.isinf(x)
-
-
-# ---- bits ---------------------------------------------------------------------------------------------------------
-class Bits(Elementwise):
-    """An op on the bits of integers; on truth values it is the logical one."""
-
-    inline, domain = False, ("whole",)
-
-    def out_dtype(self, avals) -> np.dtype:
-        if any(is_float(a.dtype) for a in avals):
-            raise DTypeError(f"{self.label}: expected integers or truth values, got {', '.join(str(a.dtype) for a in avals)}")
-        return avals[0].dtype
-
-
-@op
-class BitAnd(Bits):
-    """The bits that are set in both"""
-
-    functional = method = "bitwise_and"
-    onnx, reference = "BitwiseAnd", np.bitwise_and
-
-    def forward(self, o, a, b):
-        return o.bitwise_and(a, b)
-
-
-@op
-class BitOr(Bits):
-    """The bits that are set in one or both"""
-
-    functional = method = "bitwise_or"
-    onnx, reference = "BitwiseOr", np.bitwise_or
-
-    def forward(self, o, a, b):
-        return o.bitwise_or(a, b)
-
-
-@op
-class BitXor(Bits):
-    """The bits that are set in one of the two alone"""
-
-    functional = method = "bitwise_xor"
-    onnx, reference = "BitwiseXor", np.bitwise_xor
-
-    def forward(self, o, a, b):
-        return o.bitwise_xor(a, b)
-
-
-@op
-class BitNot(Bits):
-    """The bits that are not set; of a truth value its opposite"""
-
-    functional = method = "bitwise_not"
-    onnx, reference = "BitwiseNot", np.invert
-
-    def forward(self, o, x):
-        return o.bitwise_not(x)
-
-
-class Shift(Bits):
-    """A shift of bits; refused for truth values."""
-
-    domain = ("whole", "few")
-
-    def out_dtype(self, avals) -> np.dtype:
-        if avals[0].dtype == bool_:
-            raise DTypeError(f"{self.label}: a truth value has no bits to shift. Convert with .int()")
-        return super().out_dtype(avals)
-
-
-@op
-class ShiftLeft(Shift):
-    """The bits of a moved up by b places"""
-
-    functional = method = "bitwise_left_shift"
-    onnx, reference = "BitShift", np.left_shift
-
-    def forward(self, o, a, b):
-        return o.left_shift(a, b)
-
-
-@op
-class ShiftRight(Shift):
-    """The bits of a moved down by b places"""
-
-    functional = method = "bitwise_right_shift"
-    onnx, reference = "BitShift", np.right_shift
-
-    def forward(self, o, a, b):
-        return o.right_shift(a, b)

@@ -3,6 +3,7 @@
 The gradient of a running product is a linear recurrence, division-free, so zeros are no special case; the recurrence is
 an op of its own, whose gradient is again a recurrence.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -31,7 +32,7 @@ def reversed_along(o, x, axis: int):
 def shifted(o, x, axis: int, fill):
     """x moved one place later along an axis, `fill` first."""
     n = x.shape[axis]
-    first = o.broadcast_to(fill, (*x.shape[:axis], min(n, 1), *x.shape[axis + 1:]))
+    first = o.broadcast_to(fill, (*x.shape[:axis], min(n, 1), *x.shape[axis + 1 :]))
     return o.cat((first, o.cut(x, along(axis, slice(0, max(n - 1, 0))))), axis)
 
 
@@ -46,7 +47,10 @@ class Scan(Op):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(a), (s,)) for a, s in ((0, "spread(3,4)"), (1, "spread(4,3).T"), (0, "spread(3)"), (1, "spread(2,0)"))]
+        return [
+            Sample(cls.of(a), (s,))
+            for a, s in ((0, "spread(3,4)"), (1, "spread(4,3).T"), (0, "spread(3)"), (1, "spread(2,0)"))
+        ]
 
 
 @op
@@ -131,13 +135,14 @@ class LogCumSumExp(Scan):
         e, axis = o.exp(x - y), self.axis
         n = x.shape[axis]
         ratio = o.exp(o.cut(y, along(axis, slice(0, max(n - 1, 0)))) - o.cut(y, along(axis, slice(min(n, 1), n))))
-        ends = o.broadcast_to(o.zero, (*x.shape[:axis], min(n, 1), *x.shape[axis + 1:]))
+        ends = o.broadcast_to(o.zero, (*x.shape[:axis], min(n, 1), *x.shape[axis + 1 :]))
         backwards = reversed_along(o, o.cat((ratio, ends), axis), axis)
         return e * reversed_along(o, o.recurrence(backwards, reversed_along(o, g, axis), axis), axis)
 
 
 class RunningExtreme(Op):
-    """The largest or smallest so far along an axis and where it stands (the last of equals); the gradient goes there."""
+    """The largest or smallest so far along an axis and where it stands (the last of equals); the gradient goes
+    there."""
 
     extra = ("index",)
 
@@ -210,7 +215,7 @@ class Prod(Reduction):
         return self.spread(o, g, x.shape) * others
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------
+# ---- as functions --------------------------------------------------------------------------------
 def _counted(x: Tensor, dtype) -> Tensor:
     """In `dtype`; integers and truth values as int64 otherwise."""
     return cast(x, as_dtype(dtype)) if dtype is not None else x if is_float(x.dtype) else cast(x, int64)

@@ -1,4 +1,6 @@
-"""Order: sort, topk, kthvalue, median, quantile, unique.  NaN counts as the largest, as in PyTorch.  After `scan.py`."""
+"""Order: sort, topk, kthvalue, median, quantile, unique.  NaN counts as the largest, as in PyTorch.  After
+`scan.py`."""
+
 from __future__ import annotations
 
 import math
@@ -60,7 +62,10 @@ class Sort(Ordered):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(a, d), (s,)) for a, d, s in ((0, False, "spread(3,4)"), (1, True, "spread(4,3).T"), (0, True, "spread(5)"))]
+        return [
+            Sample(cls.of(a, d), (s,))
+            for a, d, s in ((0, False, "spread(3,4)"), (1, True, "spread(4,3).T"), (0, True, "spread(5)"))
+        ]
 
 
 @op
@@ -79,7 +84,7 @@ class TopK(Ordered):
     def infer(self, x: Aval):
         if not 0 <= self.k <= x.shape[self.axis]:
             raise ShapeError(f"topk: {self.k} of {x.shape[self.axis]} elements along dim {self.axis} of {x.shape}")
-        shape = (*x.shape[:self.axis], self.k, *x.shape[self.axis + 1:])
+        shape = (*x.shape[: self.axis], self.k, *x.shape[self.axis + 1 :])
         return Aval(shape, x.dtype), Aval(shape, int64)
 
     def reference(self, x):
@@ -88,10 +93,13 @@ class TopK(Ordered):
 
     @classmethod
     def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(*w), (s,)) for w, s in (((0, 2), "spread(3,4)"), ((1, 3, False), "spread(4,3).T"), ((0, 0), "spread(3)"))]
+        return [
+            Sample(cls.of(*w), (s,))
+            for w, s in (((0, 2), "spread(3,4)"), ((1, 3, False), "spread(4,3).T"), ((0, 0), "spread(3)"))
+        ]
 
 
-# ---- as functions -----------------------------------------------------------------------------------------------------
+# ---- as functions --------------------------------------------------------------------------------
 def _axis(x: Tensor, dim: int, name: str) -> int:
     return (axes_of(dim, x.ndim, name) or (0,))[0]
 
@@ -148,16 +156,20 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False):
     y, index = kthvalue(input, k, axis, keepdim)
     if not is_float(input.dtype):
         return y, index
-    last, at = kthvalue(input, input.shape[axis], axis, keepdim)                  # a NaN is sorted last
+    last, at = kthvalue(input, input.shape[axis], axis, keepdim)  # a NaN is sorted last
     bad = last != last
     return function(Where)(bad, last, y), function(Where)(bad, at, index)
 
 
-def quantile(input: Tensor, q, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
+def quantile(
+    input: Tensor, q, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
     """The values below which shares `q` of the elements lie, with straight lines between the elements."""
     ways = {"linear": None, "lower": math.floor, "higher": math.ceil, "nearest": round}
     if interpolation not in ways or not is_float(input.dtype):
-        raise ValueError(f"quantile: interpolation {interpolation!r} is one of {', '.join(ways)}; input {input.dtype} must be float")
+        raise ValueError(
+            f"quantile: interpolation {interpolation!r} is one of {', '.join(ways)}; input {input.dtype} must be float"
+        )
     shares = q.tolist() if isinstance(q, Tensor) else q
     x = reshape(input, -1) if dim is None else input
     axis = 0 if dim is None else _axis(input, dim, "quantile")
@@ -171,6 +183,7 @@ def quantile(input: Tensor, q, dim: int | None = None, keepdim: bool = False, *,
     elif not keepdim:
         found = [squeeze(y, axis) for y in found]
     from minigrad.ops.shape import stack
+
     return stack(found, 0) if many else found[0]
 
 
@@ -191,8 +204,15 @@ def _on_host(x: Tensor, name: str) -> np.ndarray:
     return x.o.host(x.array)
 
 
-def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None):
-    """The different elements (or slices along `dim`) in order; on request where each element went, and how often each occurs."""
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+):
+    """The different elements (or slices along `dim`) in order; on request where each element went, and how often
+    each occurs."""
     host = _on_host(input, "unique")
     y, inverse, counts = np.unique(host, return_inverse=True, return_counts=True, axis=dim)
     shape = input.shape if dim is None else (input.shape[dim],)
@@ -205,7 +225,9 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
     new = np.ones(host.shape, bool)
     new[1:] = host[1:] != host[:-1]
     inverse, places = np.cumsum(new) - 1, np.flatnonzero(new)
-    return _answers(input, host[new], inverse.reshape(input.shape), np.diff([*places, host.size]), return_inverse, return_counts)
+    return _answers(
+        input, host[new], inverse.reshape(input.shape), np.diff([*places, host.size]), return_inverse, return_counts
+    )
 
 
 def _answers(x: Tensor, y, inverse, counts, return_inverse: bool, return_counts: bool):
@@ -236,7 +258,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     axis = _axis(input, dim, "mode")
     if not input.ndim:
         return _of_number(lambda x: mode(x, 0, True), input)
-    same = cast(_beside(input, axis, 1) == _beside(input, axis, 0), int64)            # (…, n, n, …)
+    same = cast(_beside(input, axis, 1) == _beside(input, axis, 0), int64)  # (…, n, n, …)
     counts = sum(same, axis + 1)
     ordered, index = sort(input, axis)
     best = counts.gather(axis, index).argmax(axis, True)
@@ -247,11 +269,11 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
 
 
 def _beside(x: Tensor, axis: int, after: int) -> Tensor:
-    return reshape(x, (*x.shape[:axis + after], 1, *x.shape[axis + after:]))
+    return reshape(x, (*x.shape[: axis + after], 1, *x.shape[axis + after :]))
 
 
 def cumulative(x: Tensor, axis: int) -> Tensor:
     """0, 1, 2, … along an axis, to be broadcast."""
     shape = reduced((1,) * x.ndim, None, True)
     n = x.shape[axis]
-    return reshape(Tensor(x.o.arange(n) if x.o.eager else Aval((n,), int64)), (*shape[:axis], n, *shape[axis + 1:]))
+    return reshape(Tensor(x.o.arange(n) if x.o.eager else Aval((n,), int64)), (*shape[:axis], n, *shape[axis + 1 :]))

@@ -1,4 +1,6 @@
-"""Spread and size: std, variance with the mean, norms, counts, and reductions that pass over NaN.  After `sorting.py`."""
+"""Spread and size: std, variance with the mean, norms, counts, and reductions that pass over NaN.  After
+`sorting.py`."""
+
 from __future__ import annotations
 
 import math
@@ -10,16 +12,19 @@ from minigrad.dtype import int64, is_float
 from minigrad.errors import DTypeError
 from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Abs, Pow, Sqrt, Square, Where
+from minigrad.ops.limits import ClampMin
 from minigrad.ops.op import cast
 from minigrad.ops.reduce_functions import amax, amin, mean, sum, var
 from minigrad.ops.shape import cat
-from minigrad.ops.structure import axis_of, narrow
+from minigrad.ops.structure import axis_of, broadcast_tensors, narrow
 from minigrad.tensor import Tensor
 
 where, square, sqrt, absolute, power = (function(cls) for cls in (Where, Square, Sqrt, Abs, Pow))
 
 
-def std(input: Tensor, dim=None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None) -> Tensor:
+def std(
+    input: Tensor, dim=None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None
+) -> Tensor:
     """The square root of the variance; where that is 0 the gradient is 0, not NaN, as PyTorch."""
     return _root(var(input, dim, unbiased, keepdim, correction=correction))
 
@@ -60,7 +65,7 @@ def norm(x: Tensor, p: float | str = "fro", dim=None, keepdim: bool = False) -> 
         return sum(absolute(x), dim, keepdim)
     if p == 2:
         return _root(sum(square(x), dim, keepdim))
-    some = x != 0 if p < 1 else None                              # |x|^p has no slope at 0 there
+    some = x != 0 if p < 1 else None  # |x|^p has no slope at 0 there
     parts = absolute(x) if some is None else absolute(where(some, x, literal(1.0, x)))
     total = sum(power(parts, p) if some is None else where(some, power(parts, p), literal(0.0, x)), dim, keepdim)
     live = total != 0
@@ -70,6 +75,13 @@ def norm(x: Tensor, p: float | str = "fro", dim=None, keepdim: bool = False) -> 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
     return norm(input - other, p)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x1 · x2 / (|x1| |x2|) along `dim`, each length at least eps."""
+    a, b = broadcast_tensors(x1, x2)
+    length = lambda x: function(ClampMin)(norm(x, 2, dim, True), literal(eps, x))
+    return sum((a / length(a)) * (b / length(b)), dim)
 
 
 def count_nonzero(input: Tensor, dim=None) -> Tensor:
@@ -97,7 +109,9 @@ def nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neg
     return where(input == -math.inf, literal(-top if neginf is None else neginf, input), y)
 
 
-def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
     """The difference of each element to the one before, n times over."""
     axis = axis_of(input, dim, "diff")
     ends = [x for x in (prepend, input, append) if x is not None]
@@ -115,7 +129,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     return input * where(size > maxnorm, maxnorm / (size + 1e-7), literal(1.0, input))
 
 
-# ---- comparing whole tensors --------------------------------------------------------------------------------------------
+# ---- comparing whole tensors ---------------------------------------------------------------------
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """|a - b| ≤ atol + rtol |b|, element by element; infinities are close to themselves."""
     if input.dtype != other.dtype:

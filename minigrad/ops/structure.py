@@ -2,6 +2,7 @@
 
 What only looks (split, chunk, unbind, narrow, select, movedim, …) gives views; what repeats or turns elements copies.
 """
+
 from __future__ import annotations
 
 import math
@@ -28,7 +29,7 @@ def _along(x: Tensor, axis: int, part) -> Tensor:
     return cut(x, (*(slice(None),) * axis, part))
 
 
-# ---- parts ------------------------------------------------------------------------------------------------------------
+# ---- parts ---------------------------------------------------------------------------------------
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of an axis from `start` on: a view."""
     axis, start = axis_of(input, dim, "narrow"), int(start)
@@ -91,10 +92,13 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(_along(input, axis, k) for k in range(input.shape[axis]))
 
 
-# ---- axes -------------------------------------------------------------------------------------------------------------
+# ---- axes ----------------------------------------------------------------------------------------
 def movedim(input: Tensor, source, destination) -> Tensor:
     """Axes moved to other places, the rest in their order: a view."""
-    a, b = ([axes_of(d, input.ndim, "movedim")[0] for d in ((v,) if isinstance(v, int) else v)] for v in (source, destination))
+    a, b = (
+        [axes_of(d, input.ndim, "movedim")[0] for d in ((v,) if isinstance(v, int) else v)]
+        for v in (source, destination)
+    )
     if len(a) != len(b) or len(set(a)) < len(a) or len(set(b)) < len(b):
         raise RuntimeError(f"movedim: {source} to {destination}: give as many different places as axes")
     order = [k for k in range(input.ndim) if k not in a]
@@ -109,7 +113,9 @@ def unflatten(input: Tensor, dim: int, sizes) -> Tensor:
     n, rest = input.shape[axis], math.prod(m for m in sizes if m != -1)
     if sizes.count(-1) > 1 or (-1 in sizes and (not rest or n % rest)) or (-1 not in sizes and rest != n):
         raise ShapeError(f"unflatten: {n} elements of dim {dim} cannot be laid out as {sizes}")
-    return reshape(input, (*input.shape[:axis], *(n // rest if m == -1 else m for m in sizes), *input.shape[axis + 1:]))
+    return reshape(
+        input, (*input.shape[:axis], *(n // rest if m == -1 else m for m in sizes), *input.shape[axis + 1 :])
+    )
 
 
 def unfold_dim(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
@@ -121,7 +127,7 @@ def unfold_dim(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return movedim(apply(Windows.of((int(size),), (int(step),), (1,)), last), -2, axis)
 
 
-# ---- turned and repeated ------------------------------------------------------------------------------------------------
+# ---- turned and repeated -------------------------------------------------------------------------
 def flip(input: Tensor, *dims) -> Tensor:
     """The elements of some axes in reverse: a copy."""
     axes = axes_of(tuple(shape_arg(dims)), input.ndim, "flip") or ()
@@ -148,7 +154,13 @@ def rot90(input: Tensor, k: int = 1, dims=(0, 1)) -> Tensor:
     a, b = (axis_of(input, d, "rot90") for d in dims)
     if k % 4 == 2:
         return flip(input, a, b)
-    return input.clone() if k % 4 == 0 else flip(transpose(input, a, b), a) if k % 4 == 1 else flip(transpose(input, a, b), b)
+    return (
+        input.clone()
+        if k % 4 == 0
+        else flip(transpose(input, a, b), a)
+        if k % 4 == 1
+        else flip(transpose(input, a, b), b)
+    )
 
 
 def repeat(input: Tensor, *sizes) -> Tensor:
@@ -157,7 +169,9 @@ def repeat(input: Tensor, *sizes) -> Tensor:
     if len(sizes) < input.ndim or min(sizes, default=0) < 0:
         raise ShapeError(f"repeat: {sizes} must hold a count for each axis of {input.shape}, none below 0")
     shape = (1,) * (len(sizes) - input.ndim) + input.shape
-    spread = expand(reshape(input, tuple(m for n in shape for m in (1, n))), *(m for r, n in zip(sizes, shape) for m in (r, n)))
+    spread = expand(
+        reshape(input, tuple(m for n in shape for m in (1, n))), *(m for r, n in zip(sizes, shape) for m in (r, n))
+    )
     y = reshape(spread, tuple(r * n for r, n in zip(sizes, shape)))
     return y.clone() if y.is_view else y
 
@@ -175,19 +189,28 @@ def repeat_interleave(input: Tensor, repeats, dim: int | None = None) -> Tensor:
     axis = axis_of(input, dim, "repeat_interleave")
     if isinstance(repeats, int):
         wide = unsqueeze(input, axis + 1)
-        wide = expand(wide, *wide.shape[:axis + 1], repeats, *wide.shape[axis + 2:])
-        return reshape(wide, (*input.shape[:axis], input.shape[axis] * repeats, *input.shape[axis + 1:]))
+        wide = expand(wide, *wide.shape[: axis + 1], repeats, *wide.shape[axis + 2 :])
+        return reshape(wide, (*input.shape[:axis], input.shape[axis] * repeats, *input.shape[axis + 1 :]))
     counts = repeats.tolist() if isinstance(repeats, Tensor) else list(repeats)
     if len(counts) not in (1, input.shape[axis]) or min(counts, default=0) < 0:
-        raise ShapeError(f"repeat_interleave: {len(counts)} counts for {input.shape[axis]} elements of dim {dim}, none below 0")
+        raise ShapeError(
+            f"repeat_interleave: {len(counts)} counts for {input.shape[axis]} elements of dim {dim}, none below 0"
+        )
     places = np.repeat(np.arange(input.shape[axis]), counts)
     return getitem(input, (*(slice(None),) * axis, places))
 
 
-# ---- joined -----------------------------------------------------------------------------------------------------------
+# ---- joined --------------------------------------------------------------------------------------
 def atleast(n: int, x: Tensor) -> Tensor:
     """With at least n axes, as NumPy: new ones in front, of three the last behind."""
-    shape = {(1, 0): (1,), (2, 0): (1, 1), (2, 1): (1, -1), (3, 0): (1, 1, 1), (3, 1): (1, -1, 1), (3, 2): (*x.shape, 1)}
+    shape = {
+        (1, 0): (1,),
+        (2, 0): (1, 1),
+        (2, 1): (1, -1),
+        (3, 0): (1, 1, 1),
+        (3, 1): (1, -1, 1),
+        (3, 2): (*x.shape, 1),
+    }
     return reshape(x, shape[n, x.ndim]) if x.ndim < n else x
 
 
@@ -225,7 +248,10 @@ def meshgrid(*tensors, indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: for each vector a tensor of the whole grid's shape."""
     xs = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     if indexing not in ("ij", "xy") or any(x.ndim > 1 for x in xs):
-        raise ValueError(f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}; tensors must be vectors, got {[x.shape for x in xs]}")
+        raise ValueError(
+            f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}; tensors must be vectors, got "
+            f"{[x.shape for x in xs]}"
+        )
     if indexing == "xy" and len(xs) > 1:
         second, first, *rest = meshgrid(xs[1], xs[0], *xs[2:])
         return (first, second, *rest)
@@ -239,4 +265,3 @@ def block_diag(*tensors: Tensor) -> Tensor:
     width = sum_of([x.shape[1] for x in xs])
     ends = np.cumsum([x.shape[1] for x in xs]).tolist()
     return cat([apply(Pad.of(((0, 0), (e - x.shape[1], width - e)), 0.0), x) for x, e in zip(xs, ends)], 0)
-

@@ -19,8 +19,12 @@ from minigrad.ops import (
     index as i,
     random,
     reduce as r,
+    rounding as n,
+    scan,
+    shape as s,
+    trig,
+    views as v,
 )
-from minigrad.ops import rounding as n, scan, shape as s, trig, views as v
 from minigrad.ops.doors import function, literal
 from minigrad.ops.matmul import MatMul
 from minigrad.ops.op import cast

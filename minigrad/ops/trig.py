@@ -1,4 +1,6 @@
-"""Angles: trigonometric and hyperbolic functions and their inverses.  After `compare.py`; sin, cos and tanh are in `elementwise.py`."""
+"""Angles: trigonometric and hyperbolic functions and their inverses.  After `compare.py`; sin, cos and tanh are
+in `elementwise.py`."""
+
 from __future__ import annotations
 
 import numpy as np

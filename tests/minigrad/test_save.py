@@ -27,11 +27,12 @@ def round_trip(obj):
 
 def same(a, b):
     """Equal in kind and value, tensors and NaN included."""
-    assert type(a) is type(b), (a, b)
-    if isinstance(a, mg.Tensor):
+    if isinstance(a, mg.Tensor) and isinstance(b, mg.Tensor):
         assert (a.dtype, a.shape, a.requires_grad) == (b.dtype, b.shape, b.requires_grad)
         np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
-    elif isinstance(a, np.ndarray):
+        return
+    assert type(a) is type(b), (a, b)
+    if isinstance(a, np.ndarray):
         np.testing.assert_array_equal(a, b)
         assert a.dtype == b.dtype and a.shape == b.shape
     elif isinstance(a, dict):

@@ -237,6 +237,7 @@ def test_read_only_memory_is_not_written():
         (lambda y: y.add_(mg.ones(3, device="sim:0")), RuntimeError), (lambda y: y.long().add_(1.5), DTypeError),
         (lambda y: (y > 0).add_(1), DTypeError), (lambda y: y.long().div_(2), DTypeError),
         (lambda y: y.T.view(6), RuntimeError), (lambda y: y.__setitem__(y[0] > 0, 1), IndexError),
+        (lambda y: y.__setitem__(mg.tensor([True]), 1), IndexError),
     ],
 )
 def test_a_refused_write_changes_nothing(bad, error):
