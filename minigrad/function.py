@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from minigrad.errors import GraphError, ShapeError
+from minigrad.inplace import check_writable, rewrite_base
 from minigrad.ops.plan import Plan, unbroadcast
 from minigrad.ops.traced import traced
 from minigrad.tensor import (
@@ -17,10 +18,8 @@ from minigrad.tensor import (
     Tensor,
     View,
     Writes,
-    _rewrite_base,
     call_site,
     changed,
-    check_writable,
     current,
     tick,
 )
@@ -290,7 +289,7 @@ def _connect(y: Tensor, node: Node, dirty: bool) -> None:
     if dirty and isinstance(y, View):
         out = Tensor(y.array)
         out.node = node
-        _rewrite_base(y, out)
+        rewrite_base(y, out)
         return
     y.node = node
     if dirty and y.family is not None:

@@ -13,6 +13,7 @@ from minigrad.aval import Aval
 from minigrad.device import CPU, META, Device, device as as_device
 from minigrad.dtype import as_dtype, bool_, category, float16, float32, float64, int32, int64, is_float, of_number
 from minigrad.errors import DTypeError, GraphError
+from minigrad.inplace import check_writable, overwrite, store
 from minigrad.ops import (
     bits,
     compare as c,
@@ -33,7 +34,7 @@ from minigrad.ops.limits import clamp  # noqa: F401 - public here
 from minigrad.ops.op import cast
 from minigrad.ops.statistics import norm  # noqa: F401 - public here
 from minigrad.ops.transfer import Transfer
-from minigrad.tensor import LEAF, Tensor, View, Writes, apply, check_writable, current, overwrite, store
+from minigrad.tensor import LEAF, Tensor, View, Writes, apply, current
 
 add, sub, mul, div, pow_door = (function(cls) for cls in (e.Add, e.Sub, e.Mul, e.Div, e.Pow))
 maximum, minimum, square, sqrt = (function(cls) for cls in (e.Maximum, e.Minimum, e.Square, e.Sqrt))

@@ -19,7 +19,6 @@ import numpy as np
 
 from minigrad.algebra import algebra_of, size_of
 from minigrad.aval import Aval, aval_of
-from minigrad.errors import GraphError
 
 LEAF = type("Leaf", (), {"__repr__": lambda self: "LEAF"})()    # in Tensor.node: wants a gradient, made by no op
 tick = itertools.count(1).__next__                              # the one clock: it numbers nodes and writes
@@ -322,87 +321,6 @@ def record(op, o, xs: tuple, ys: tuple, now: Mode) -> None:
     n.o, n.edges, n.saved, n.shape, n.seq, n.scope = o, tuple(edges), plan.keep(xs, ys), ys[0].shape, tick(), now.scope
     n.code, n.lasti = call_site(3) if now.sites else (None, 0)
     ys[0].node = n
-
-
-# ---- in place: a functional op, then a write -----------------------------------------------------------------------
-def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
-    """`x` takes the values of `out` in its own memory, and its history: what every method ending in `_` does."""
-    check_writable(x, out.shape, what)
-    _keep_old(x, out.node)
-    old = x.node
-    if current().grad:
-        if isinstance(x, View):
-            _rewrite_base(x, out)
-        else:
-            x.node = out.node
-            if x.family is not None:
-                x.family.writes += 1
-        _hand_on_retained(old, x)
-    store(x, out)
-    return x
-
-
-def _keep_old(x: Tensor, n) -> None:
-    """The node just made may need the values that are about to be overwritten: it keeps a copy of its own."""
-    if n.__class__ is Node and n.saved:
-        n.saved = tuple(n.o.copy(v) if v is x.array else v for v in n.saved)
-
-
-def _hand_on_retained(old, x: Tensor) -> None:
-    """`x` was written: what it retains (`retain_grad`) is the gradient of its new value."""
-    if getattr(getattr(old, "plan", None), "last", None) and x.node.__class__ is Node:
-        old.plan.hand_on(x.node)
-
-
-def store(x: Tensor, out: Tensor) -> None:
-    """Write the values alone."""
-    if x.o.eager:
-        x.array[...] = out.array
-        Writes.note(x.array)
-
-
-def check_writable(x: Tensor, shape: tuple, what: str) -> None:
-    """Refuse a write that PyTorch refuses: to a leaf with a history, to overlapping memory, of another shape."""
-    base = x.base if isinstance(x, View) else x
-    if current().grad and (base.node is LEAF or x.node is LEAF):
-        kind = "a view of a leaf" if base is not x else "a leaf"
-        raise GraphError(f"{what}: {kind} that requires grad may be changed in place only under no_grad(). "
-                         "Write to a clone(), or wrap the update in `with mg.no_grad():`")
-    if current().grad and base is not x and x.node is None and base.node is not None:
-        raise GraphError(
-            f"{what}: this view was made under no_grad(), without a history. Make it again outside, or write under no_grad()"
-        )
-    overlaps = size_of(x.shape) and any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape))
-    if overlaps or not _is_writable(x):
-        raise GraphError(
-            f"{what}: the memory of this tensor {x.shape} is read-only, or, as it is expanded, one cell of it is "
-            "several elements. Write to a clone()"
-        )
-    if shape != x.shape:
-        raise GraphError(f"{what}: the result has shape {shape}, which does not fit into {x.shape} in place. "
-                         "Use the form without `_`")
-
-
-def _is_writable(x: Tensor) -> bool:
-    """Whether each element has a cell of its own that may be written, also where a view shows part of an expanded
-    tensor."""
-    if isinstance(x, View) and any(op.repeats for op in x.chain):
-        return False
-    return getattr(getattr(x.array, "flags", None), "writeable", True)
-
-
-def _rewrite_base(x: View, out: Tensor) -> None:
-    """Record on the base that what `x` shows comes from `out` now; `x` and its siblings rebuild when next asked.
-    The op is recorded without being run: the values are written in place."""
-    base, now = x.base, current()
-    if base.node is None and out.node is None:
-        return
-    op, old = x.chain[0].written(x.chain), base.node
-    record(op, base.o, (base, out), (base,), now)
-    for observer in now.observers:
-        observer(op, (base, out), (base,))
-    base.family.writes += 1
-    _hand_on_retained(old, base)
 
 
 def is_grad_enabled() -> bool:

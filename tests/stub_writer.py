@@ -96,9 +96,9 @@ def method_lines() -> list[str]:
         if name != "__hash__"
     ]
     lines = [line.replace("def __eq__(self, b: Tensor | bool | int | float) -> Tensor: ...",
-                          "def __eq__(self, b: object) -> Tensor: ...  # type: ignore[override]")
+                          "def __eq__(self, b: object) -> Tensor: ...")
                  .replace("def __ne__(self, b: Tensor | bool | int | float) -> Tensor: ...",
-                          "def __ne__(self, b: object) -> Tensor: ...  # type: ignore[override]") for line in lines]
+                          "def __ne__(self, b: object) -> Tensor: ...") for line in lines]
     lines += [f"    def {name}(self, *args: Any, **kwargs: Any) -> Self: ..." for name in sorted(methods.IN_PLACE)]
     for name in sorted(methods.PROPERTIES):
         lines += ["    @property", f"    def {name}(self) -> {PROPERTY_TYPES[name]}: ..."]

@@ -14,13 +14,14 @@ from minigrad.algebra import HOLE, filled
 from minigrad.aval import Aval, aval_of
 from minigrad.dtype import bool_, int64, is_float, uint8
 from minigrad.errors import DTypeError, ShapeError
+from minigrad.inplace import check_writable, overwrite, store
 from minigrad.ops.doors import literal
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
 from minigrad.ops.samples import Sample
 from minigrad.ops.shape import Overwrite, check_fits
 from minigrad.ops.views import Cut, freeze_key, reshape, thaw_key
-from minigrad.tensor import Tensor, apply, check_writable, current, overwrite, store
+from minigrad.tensor import Tensor, apply, current
 
 
 class Pattern(Op):

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigrad.sweep import Hooked
 from minigrad.aval import Aval
 from minigrad.ops.op import Op
 from minigrad.ops.plan import chosen
+from minigrad.sweep import Hooked
 from minigrad.tensor import Node, Tensor, View, Writes, site_text
 from minigrad.viz.record import Constant, Graph, Item, saved_input
 
