@@ -69,7 +69,7 @@ from minigrad.save import load, save
 
 autograd.Function = Function
 bool = bool_
-for _name, _op in {**_derived("functional"), **_FUNCTIONS}.items():      # add, exp, relu, …: every elementwise op under its own name
+for _name, _op in {**_derived("functional"), **_FUNCTIONS}.items():  # every op under its own name
     globals().setdefault(_name, _op)
 
 

@@ -68,8 +68,8 @@ def _seed(y: Tensor, gradient: Tensor | None, what: str) -> Tensor:
     """The gradient that the walk starts with at `y`."""
     if y.node is None:
         raise GraphError(
-            f"{what}: the tensor of shape {y.shape} has no history: it was made under no_grad(), by an operation without "
-            "a gradient, or from no tensor that requires one. Set requires_grad=True on what you differentiate by"
+            f"{what}: the tensor of shape {y.shape} has no history: it was made under no_grad(), by an operation "
+            "without a gradient, or from no tensor that requires one. Set requires_grad=True on what you differentiate by"
         )
     if gradient is None:
         if size_of(y.shape) != 1:
@@ -184,7 +184,8 @@ def _result(x: Tensor, g, i: int, on_tensors: bool, allow_unused: bool, material
             return Tensor(x.o.full(x.shape, 0) if x.o.eager else x.aval)
         if not allow_unused:
             raise GraphError(
-                f"grad: input {i} of shape {x.shape} took no part in the outputs. Pass allow_unused=True to get None for it"
+                f"grad: input {i} of shape {x.shape} took no part in the outputs. "
+                "Pass allow_unused=True to get None for it"
             )
         return None
     if x.node is LEAF and x.hooks:

@@ -58,7 +58,8 @@ def gradcheck(
             at = np.unravel_index(np.abs(have - want).argmax(), x.shape) if x.shape else ()
             if raise_exception:
                 raise GraphError(
-                    f"gradcheck: input {k}: at {tuple(map(int, at))} the gradient is {have[at]:.6g}, differences say {want[at]:.6g}"
+                    f"gradcheck: input {k}: at {tuple(map(int, at))} the gradient is {have[at]:.6g}, "
+                    f"differences say {want[at]:.6g}"
                 )
             return False
     return True

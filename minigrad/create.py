@@ -189,7 +189,8 @@ def from_numpy(array: np.ndarray) -> Tensor:
         raise TypeError(f"from_numpy: expected a NumPy array, got {type(array).__name__}")
     if as_dtype(array.dtype) != array.dtype:
         raise DTypeError(
-            f"from_numpy: {array.dtype} has another byte order than this machine; convert with .astype({array.dtype.name!r})"
+            f"from_numpy: {array.dtype} has another byte order than this machine; "
+            f"convert with .astype({array.dtype.name!r})"
         )
     return Tensor(array.view(np.ndarray))
 

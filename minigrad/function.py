@@ -41,7 +41,8 @@ class FunctionContext:
         for t in tensors:
             if t is not None and not isinstance(t, Tensor):
                 raise TypeError(
-                    f"save_for_backward: only tensors, got {type(t).__name__}; keep anything else as an attribute of ctx"
+                    f"save_for_backward: only tensors, got {type(t).__name__}; "
+                    "keep anything else as an attribute of ctx"
                 )
         self._kept = tensors
 
@@ -49,7 +50,8 @@ class FunctionContext:
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         if self._read is None:
             raise GraphError(
-                "saved_tensors: to be read inside backward, while the graph is there. Pass retain_graph=True to go twice"
+                "saved_tensors: to be read inside backward, while the graph is there. "
+                "Pass retain_graph=True to go twice"
             )
         return self._read
 

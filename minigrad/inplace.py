@@ -56,7 +56,8 @@ def check_writable(x: Tensor, shape: tuple, what: str) -> None:
                          "Write to a clone(), or wrap the update in `with mg.no_grad():`")
     if current().grad and base is not x and x.node is None and base.node is not None:
         raise GraphError(
-            f"{what}: this view was made under no_grad(), without a history. Make it again outside, or write under no_grad()"
+            f"{what}: this view was made under no_grad(), without a history. "
+            "Make it again outside, or write under no_grad()"
         )
     overlaps = size_of(x.shape) and any(s == 0 and n > 1 for s, n in zip(x.array.strides, x.shape))
     if overlaps or not _is_writable(x):

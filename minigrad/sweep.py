@@ -235,7 +235,8 @@ def run_hooks(hooks: dict, g, on_tensors: bool):
         if got is not None:
             if not isinstance(got, Tensor) or got.shape != t.shape or got.o is not t.o:
                 told = f"{got.o}{list(got.shape)}" if isinstance(got, Tensor) else type(got).__name__
-                raise HookError(f"hook: returned {told}, expected None or a tensor like the gradient, {t.o}{list(t.shape)}")
+                raise HookError(f"hook: returned {told}, "
+                                f"expected None or a tensor like the gradient, {t.o}{list(t.shape)}")
             t = got
     return t
 

@@ -28,7 +28,8 @@ def _literal(value, o) -> Tensor:
     try:
         return Tensor(o.upload(np.array(value, o.dtype)) if o.eager else Aval((), o.dtype))
     except OverflowError:
-        raise OverflowError(f"the number {value} does not fit into {o.dtype}: convert the tensor first, .to(mg.float64)") from None
+        way_out = "convert the tensor first: .to(mg.float64)"
+        raise OverflowError(f"the number {value} does not fit into {o.dtype}; {way_out}") from None
 
 
 def literal(value, like: Tensor) -> Tensor:
