@@ -62,14 +62,14 @@ def _retain(x: Tensor | None, g: Tensor) -> None:
         )
 
 
-# ---- entrances
-# --------------------------------------------------------------------------------------------------------
+# ---- entrances ---------------------------------------------------------------------------------
 def _seed(y: Tensor, gradient: Tensor | None, what: str) -> Tensor:
     """The gradient that the walk starts with at `y`."""
     if y.node is None:
         raise GraphError(
             f"{what}: the tensor of shape {y.shape} has no history: it was made under no_grad(), by an operation "
-            "without a gradient, or from no tensor that requires one. Set requires_grad=True on what you differentiate by"
+            "without a gradient, or from no tensor that requires one. "
+            "Set requires_grad=True on what you differentiate by"
         )
     if gradient is None:
         if size_of(y.shape) != 1:
@@ -193,8 +193,7 @@ def _result(x: Tensor, g, i: int, on_tensors: bool, allow_unused: bool, material
     return g if on_tensors else Tensor(np.array(g) if isinstance(g, np.ndarray | np.generic) else g)
 
 
-# ---- modes
-# ----------------------------------------------------------------------------------------------------------------
+# ---- modes -------------------------------------------------------------------------------------
 class _Switch(changed):
     """A mode change that also decorates functions without being called: `@no_grad`."""
 

@@ -26,8 +26,7 @@ from minigrad.tensor import Tensor, apply, seen_through
 F8 = np.dtype("f8")
 
 
-# ---- for any function
-# -------------------------------------------------------------------------------------------------
+# ---- for any function --------------------------------------------------------------------------
 def gradcheck(
     func: Callable,
     inputs: Sequence[Tensor] | Tensor,
@@ -98,8 +97,7 @@ def gradgradcheck(func: Callable, inputs: Sequence[Tensor] | Tensor, **how) -> b
     return gradcheck(gradients, xs, **how)
 
 
-# ---- the laws of an op
-# --------------------------------------------------------------------------------------------------
+# ---- the laws of an op -------------------------------------------------------------------------
 def _first(x):
     return x[0] if isinstance(x, tuple) else x
 

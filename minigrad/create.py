@@ -108,8 +108,7 @@ def next_key(generator: Generator | None = None) -> Tensor:
     return stream(generator).key()
 
 
-# ---- from data
-# --------------------------------------------------------------------------------------------------------
+# ---- from data ---------------------------------------------------------------------------------
 def tensor(data, *, dtype=None, device: str | Device | None = None, requires_grad: bool = False) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a Tensor.
 
@@ -201,8 +200,7 @@ def as_tensor(data, dtype=None, device: str | Device | None = None) -> Tensor:
     return t.to(dtype=dtype, device=device)
 
 
-# ---- filled
-# -------------------------------------------------------------------------------------------------------------
+# ---- filled ------------------------------------------------------------------------------------
 def full(size: Shape, fill_value, *, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
     """A tensor of one value."""
     guessed = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else get_default_dtype()
@@ -276,8 +274,7 @@ def eye(n: int, m: int | None = None, *, dtype=None, device="cpu", requires_grad
     return finished(place(np.eye(n, m, dtype=as_dtype(dtype or get_default_dtype())), device), requires_grad)
 
 
-# ---- drawn
-# --------------------------------------------------------------------------------------------------------------
+# ---- drawn -------------------------------------------------------------------------------------
 def _drawn(cls, size: tuple, dtype, device, requires_grad: bool, generator: Generator | None) -> Tensor:
     dtype = as_dtype(dtype or get_default_dtype())
     if not is_float(dtype):

@@ -41,8 +41,7 @@ maximum, minimum, square, sqrt = (function(cls) for cls in (e.Maximum, e.Minimum
 NUMBERS = (Tensor, bool, int, float, np.number, np.bool_)
 
 
-# ---- arithmetic
-# ---------------------------------------------------------------------------------------------------------
+# ---- arithmetic --------------------------------------------------------------------------------
 def pow(a: Tensor, b) -> Tensor:
     """a ** b; 2 and 0.5 have ops of their own."""
     if b.__class__ in (int, float) and is_float(a.dtype):
@@ -93,8 +92,7 @@ def where(condition: Tensor, a, b) -> Tensor:
     return apply(e.Where.of(), condition, literal(a, like), literal(b, like))
 
 
-# ---- moving and converting
-# ----------------------------------------------------------------------------------------------------
+# ---- moving and converting ---------------------------------------------------------------------
 def to(x: Tensor, *args, dtype=None, device=None, copy: bool = False) -> Tensor:
     """In another dtype, on another device, or as another tensor: `t.to("sim:0")`, `t.to(mg.float64)`, `t.to(other)`."""
     for a in args:
@@ -128,8 +126,7 @@ def cuda(x: Tensor, index: int = 0) -> Tensor:
     return to(x, device=f"cuda:{index}")
 
 
-# ---- the graph
-# ----------------------------------------------------------------------------------------------------------------
+# ---- the graph ---------------------------------------------------------------------------------
 def detach(x: Tensor) -> Tensor:
     """The same memory without a history."""
     return Tensor(x.array)
@@ -178,8 +175,7 @@ def set_data(x: Tensor, value: Tensor) -> None:
     x.array, x.o = value.array, value.o
 
 
-# ---- in place
-# -------------------------------------------------------------------------------------------------------------------
+# ---- in place ----------------------------------------------------------------------------------
 def _in_place(f, name: str):
     def method(x: Tensor, *args, **kwargs) -> Tensor:
         check_writable(x, x.shape, name)
@@ -224,8 +220,7 @@ def augmented(f, name: str):
     return lambda x, other: method(x, other) if isinstance(other, NUMBERS) else NotImplemented
 
 
-# ---- the table
-# ------------------------------------------------------------------------------------------------------------------
+# ---- the table ---------------------------------------------------------------------------------
 METHODS = {
     **derived("method"),
     **public.METHODS,

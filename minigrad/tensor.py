@@ -266,8 +266,7 @@ def view(op, x: Tensor, array) -> View:
     return t
 
 
-# ---- apply
-# ------------------------------------------------------------------------------------------------------------
+# ---- apply -------------------------------------------------------------------------------------
 def apply(op, *xs: Tensor):
     """The one place where an op runs: run or infer, record if an input needs it, tell the observers.
     Returns a Tensor, or a tuple for an op with extra outputs."""

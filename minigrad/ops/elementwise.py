@@ -242,8 +242,7 @@ class Cos(Elementwise):
         return -(g * o.sin(x))
 
 
-# ---- activations
-# ------------------------------------------------------------------------------------------------------
+# ---- activations -------------------------------------------------------------------------------
 @op
 class Tanh(Elementwise):
     """Hyperbolic tangent"""
@@ -311,8 +310,7 @@ class Softplus(Elementwise):
         return np.log(1 + np.exp(x))
 
 
-# ---- choosing
-# -----------------------------------------------------------------------------------------------------------
+# ---- choosing ----------------------------------------------------------------------------------
 @op
 class Maximum(Elementwise):
     """The larger of a and b; equal values share the gradient; NaN wins"""

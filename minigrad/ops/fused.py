@@ -228,8 +228,7 @@ class BatchNorm(Op):
         return [Sample(cls.of(), (x, "normal(3)", "normal(3)")) for x in ("normal(4,3)", "normal(2,3,2,2)")]
 
 
-# ---- as functions
-# -----------------------------------------------------------------------------------------------------------
+# ---- as functions ------------------------------------------------------------------------------
 def softmax(x: Tensor, dim: int) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`, without overflow."""
     return function(Softmax, _axis(x, dim, "softmax"))(x) if x.ndim else x * 0 + 1

@@ -184,8 +184,7 @@ class OneHot(Op):
         return [Sample(cls.of(4), ("index(3)<4", "normal(2)"))]
 
 
-# ---- keys
-# -----------------------------------------------------------------------------------------------------------------
+# ---- keys --------------------------------------------------------------------------------------
 def split_key(x: Tensor, key) -> tuple[tuple, tuple, tuple[Tensor, ...]]:
     """(basic key, pattern, index tensors): x[key] is x[basic][pattern filled with the index tensors].
 

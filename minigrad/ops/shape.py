@@ -147,8 +147,7 @@ class Cat(Op):
         ]
 
 
-# ---- as functions
-# -----------------------------------------------------------------------------------------------------
+# ---- as functions ------------------------------------------------------------------------------
 def contiguous(x: Tensor) -> Tensor:
     """Row-major: `x` itself where it is so already, else a copy."""
     return x if x.aval.is_contiguous() else apply(Dense.of(), x)

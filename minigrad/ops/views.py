@@ -283,8 +283,7 @@ class WriteThrough(Op):
         ]
 
 
-# ---- as functions
-# -------------------------------------------------------------------------------------------------------
+# ---- as functions ------------------------------------------------------------------------------
 def shape_arg(args: tuple) -> tuple:
     """A shape given as one sequence or as several integers."""
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list | np.ndarray) else args
