@@ -153,8 +153,8 @@ class LayerNorm(Op):
             raise ShapeError(
                 f"layer_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: weight and bias must be {x.shape[-1:]}"
             )
-        row = Aval((*x.shape[:-1], 1), x.dtype)
-        return Aval(x.shape, x.dtype), row, row
+        row = lambda: Aval((*x.shape[:-1], 1), x.dtype)  # noqa: E731 - each output an Aval of its own
+        return Aval(x.shape, x.dtype), row(), row()
 
     def flops(self, y: Aval, *avals: Aval) -> int:
         return 8 * y.size
@@ -211,8 +211,8 @@ class BatchNorm(Op):
             raise ShapeError(
                 f"batch_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: expected x (N, C, …), weight and bias (C,)"
             )
-        row = Aval((1, x.shape[1], *(1,) * (x.ndim - 2)), x.dtype)
-        return Aval(x.shape, x.dtype), row, row
+        row = lambda: Aval((1, x.shape[1], *(1,) * (x.ndim - 2)), x.dtype)  # noqa: E731 - each output an Aval of its own
+        return Aval(x.shape, x.dtype), row(), row()
 
     def flops(self, y: Aval, *avals: Aval) -> int:
         return 8 * y.size

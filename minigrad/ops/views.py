@@ -315,7 +315,7 @@ def view(x: Tensor, *shape) -> Tensor:
     shape = wanted_shape(x, shape_arg(shape), "view")
     if aval.seen_as(x.aval, shape) is None:
         raise ShapeError(
-            f"view: {x.shape} with strides {x.aval.strides} (bytes) cannot be seen as {shape} without a copy. "
+            f"view: {x.shape} with strides {x.stride()} (elements) cannot be seen as {shape} without a copy. "
             "Use .reshape(...), or .contiguous().view(...)"
         )
     return apply(Reshape.of(shape), x)

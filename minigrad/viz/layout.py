@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import fsum
 
 Point = tuple[float, float]
 GAP, BETWEEN, LANE, MARGIN = 34.0, 16.0, 12.0, 8.0  # between layers, boxes, lines; around all
@@ -139,7 +140,7 @@ def _sweep(net: _Net, forth: bool) -> None:
         place = {v: i for i, v in enumerate(fixed)}
         own = {v: i for i, v in enumerate(layer)}
         key = {
-            v: sum(place[u] for u in near[v]) / len(near[v]) if near[v] else own[v] for v in layer
+            v: fsum(place[u] for u in near[v]) / len(near[v]) if near[v] else own[v] for v in layer
         }
         layer.sort(key=key.__getitem__)
 
@@ -180,7 +181,7 @@ def _pull(net: _Net, v, middle: dict, forth: bool, both: bool) -> tuple[float, f
     stiff = [(1.0, 2.0, 8.0)[isinstance(v, tuple) + isinstance(u, tuple)] for u in near]
     if not near:
         return middle[v], 0.1
-    return sum(w * middle[u] for w, u in zip(stiff, near)) / sum(stiff), sum(stiff)
+    return fsum(w * middle[u] for w, u in zip(stiff, near)) / fsum(stiff), fsum(stiff)
 
 
 def _spread(layer: list, wanted: list[float], weights: list[float], net: _Net) -> list[float]:

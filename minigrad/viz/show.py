@@ -46,7 +46,7 @@ def has_history(t: Tensor) -> bool:
 def _svg(t: Tensor, shell) -> str:
     names = {k: v for k, v in getattr(shell, "user_ns", {}).items() if not k.startswith("_")}
     told = data(t, max_nodes=SHOWN_NODES, params=names)
-    return paint.svg(told, engines.placed(told, None, None), heading=_heading(t))
+    return paint.svg(told, engines.placed(told, None, "layered"), heading=_heading(t))
 
 
 def _heading(t: Tensor) -> str:

@@ -5,6 +5,8 @@ After `describe.py`, whose boxes these are; `layout.py` needs the sizes.
 
 from __future__ import annotations
 
+from math import fsum
+
 from minigrad.viz.known import clean
 
 TITLE_PX, SMALL_PX, ROW_PX = 13, 11, 15
@@ -76,7 +78,7 @@ NARROW, BROAD = "iljtfrI.,:;'|!()[] ", "mwMW@%…"
 
 def width_px(text: str, px: float = SMALL_PX) -> float:
     """About how wide a line is, on the generous side: fonts differ from machine to machine."""
-    return px * sum(map(_ems, text))
+    return px * fsum(map(_ems, text))  # exact: sum() rounds differently before Python 3.12
 
 
 def _ems(c: str) -> float:
