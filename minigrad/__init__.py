@@ -35,6 +35,10 @@ from minigrad.create import (
     zeros,
     zeros_like,
 )
+from minigrad.sampling import (
+    bernoulli, can_cast, from_dlpack, is_floating_point, is_tensor, logspace, multinomial, normal, numel, poisson,
+    promote_types, randint_like, result_type, tril_indices, triu_indices,
+)
 from minigrad.device import Device, cuda_is_available, device
 from minigrad.dtype import (
     bool_,
@@ -65,6 +69,7 @@ from minigrad.ops.views import flatten, permute, reshape, squeeze, t, transpose,
 from minigrad.methods import clamp, norm, pow, where
 from minigrad.tensor import Node, Tensor, is_grad_enabled
 from minigrad import nn, optim, data, utils
+from minigrad.ops import linalg
 from minigrad.save import load, save
 
 autograd.Function = Function

@@ -44,6 +44,7 @@ class Arrays:
         self._drawn = np.float64 if dtype == np.float64 else np.float32
         self.lit = cache(lambda v: self.upload(np.array(v, dtype)))
         self.zero, self.one = self.lit(0), self.lit(1)
+        self.infinity = self.lit(math.inf) if self.floating else None
         for name, ufunc in UFUNCS.items():
             setattr(self, name, getattr(xp, ufunc))
         for function in SPECIAL:
@@ -92,6 +93,12 @@ class Arrays:
             return np.add(y, b, out=y)
         return y + b
 
+    def positive(self, x):
+        """max(x, 0).  On large host arrays by clip, whose loop is vectorised where that of maximum with a number is not."""
+        if x.size < 4096 or self.device is not CPU:
+            return self.maximum(x, self.zero)
+        return np.clip(x, self.zero, self.infinity)
+
     def sum(self, x, axis=None, keepdims=False):
         return (
             self.xp.add.reduce(x, axis, None, None, keepdims) if self.device is CPU else x.sum(axis, keepdims=keepdims)
@@ -132,6 +139,25 @@ class Arrays:
 
     def matmul(self, a, b):
         return a @ b
+
+    # -- of matrices in the last two axes
+    def inv(self, x):
+        return self.xp.linalg.inv(x)
+
+    def det(self, x):
+        return self.xp.linalg.det(x)
+
+    def logabsdet(self, x):
+        return self.xp.linalg.slogdet(x)[1]
+
+    def cholesky(self, x):
+        return self.xp.linalg.cholesky(x)
+
+    def eigh(self, x):
+        return tuple(self.xp.linalg.eigh(x))
+
+    def solve(self, a, b):
+        return self.xp.linalg.solve(a, b)
 
     # -- shapes: views wherever NumPy gives one
     def reshape(self, x, shape):

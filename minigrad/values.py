@@ -93,6 +93,20 @@ def as_array(x: Tensor, dtype=None, copy=None) -> np.ndarray:
     return found.copy() if copy else found
 
 
+def as_dlpack(x: Tensor, **how):
+    """For `other.from_dlpack(t)`: the same memory, seen by another library."""
+    if x.node is not None:
+        raise GraphError("__dlpack__: this tensor requires a gradient, which the other library would not see. Use "
+                         ".detach()")
+    check_values(x)
+    return x.array.__dlpack__(**how)
+
+
+def dlpack_device(x: Tensor) -> tuple[int, int]:
+    check_values(x)
+    return x.array.__dlpack_device__()
+
+
 def as_index(x: Tensor) -> int:
     if is_float(x.dtype):
         raise TypeError(f"only an integer tensor of one element can be an index, got {x.dtype}. Convert with int(...)")

@@ -23,7 +23,7 @@ FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in no
 # minigrad, in reading order. `trace` imports nothing of the project, so anybody may import it.
 LAYERS = (
     *("errors", "dtype", "aval", "sim_allow", "sim", "device", "special", "algebra", "kernels", "tensor"),
-    *("inplace", "ops", "sweep", "autograd", "function", "copying", "values", "methods", "create", "check"),
+    *("inplace", "ops", "sweep", "autograd", "function", "copying", "values", "methods", "create", "sampling", "check"),
     *("nn", "optim", "data", "save", "graph", "amp", "quant", "prune", "distill", "memory"),
     *("viz", "utils", "tour"),
 )

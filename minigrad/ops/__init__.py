@@ -5,8 +5,9 @@ order.
 """
 from minigrad.ops import elementwise, compare, trig, exponential, rounding, bits, reduce, views  # noqa: F401, I001
 from minigrad.ops import diagonals, limits, activations, shape, matmul, einsum, index, random  # noqa: F401
-from minigrad.ops import conv, pooling, structure, padding, convolutions, indexed, scan, sorting, statistics  # noqa: F401
-from minigrad.ops import fused, norms, attention, losses, transfer, traced  # noqa: F401
+from minigrad.ops import conv, pooling, structure, padding, convolutions, indexed, scan  # noqa: F401
+from minigrad.ops import sorting, statistics, linalg, filled  # noqa: F401
+from minigrad.ops import fused, norms, attention, cells, losses, transfer, traced  # noqa: F401
 from minigrad.ops.doors import function
 from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
 from minigrad.ops.samples import Sample

@@ -95,11 +95,11 @@ class Elu(Activation):
 
     def forward(self, o, x):
         low = o.expm1(o.minimum(x, o.zero) * o.lit(self.inner)) * o.lit(self.alpha * self.scale)
-        return o.where(x > o.zero, x * o.lit(self.scale), low)
+        return o.where(x <= o.zero, low, x * o.lit(self.scale))
 
     def dx(self, o, g, x):
         slope = o.exp(o.minimum(x, o.zero) * o.lit(self.inner)) * o.lit(self.alpha * self.scale * self.inner)
-        return g * o.where(x > o.zero, o.lit(self.scale), slope)
+        return g * o.where(x <= o.zero, slope, o.lit(self.scale))
 
     def reference(self, x):
         return np.where(x > 0, x, self.alpha * np.expm1(x * self.inner)) * self.scale

@@ -176,10 +176,12 @@ class Logit(Elementwise):
     onnx, takes, ops_per_element, domain = NoOnnx("Log of Div"), "float", 10, ("probability",)
 
     def forward(self, o, x):
-        return o.log(x / (o.one - x))
+        inside = (x >= o.zero) & (x <= o.one)
+        return o.log(o.where(inside, x / (o.one - x), o.lit(-1)))
 
     def dx(self, o, g, x):
-        return g / (x * (o.one - x))
+        inside = (x >= o.zero) & (x <= o.one)
+        return o.where(inside, g / (x * (o.one - x)), o.lit(math.nan))
 
     @staticmethod
     def reference(x):

@@ -211,7 +211,8 @@ class BatchNorm(Op):
             raise ShapeError(
                 f"batch_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: expected x (N, C, …), weight and bias (C,)"
             )
-        row = lambda: Aval((1, x.shape[1], *(1,) * (x.ndim - 2)), x.dtype)  # noqa: E731 - each output an Aval of its own
+        # noqa: E731 - each output an Aval of its own
+        row = lambda: Aval((1, x.shape[1], *(1,) * (x.ndim - 2)), x.dtype)
         return Aval(x.shape, x.dtype), row(), row()
 
     def flops(self, y: Aval, *avals: Aval) -> int:

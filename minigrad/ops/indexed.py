@@ -199,10 +199,10 @@ def _mask(x: Tensor, mask: Tensor, name: str) -> Tensor:
 
 def masked_fill(input: Tensor, mask: Tensor, value) -> Tensor:
     """`input` with a number or a 0-d tensor where the mask holds."""
-    value = literal(value, input)
+    given, value = isinstance(value, Tensor), literal(value, input)
     if value.ndim:
         raise ShapeError(f"masked_fill: the value must be a number or a 0-d tensor, got {value.shape}. Use mg.where")
-    if is_float(value.dtype) and not is_float(input.dtype):
+    if given and is_float(value.dtype) and not is_float(input.dtype):
         raise DTypeError(f"masked_fill: a value of {value.dtype} does not fit into a {input.dtype} tensor")
     return apply(Where.of(), _mask(input, mask, "masked_fill"), cast(value, input.dtype), input)
 

@@ -227,7 +227,7 @@ class Softshrink(Activation):
         return o.where(far, x - o.sign(x) * o.lit(self.width), o.where(o.isnan(x), x, o.zero))
 
     def dx(self, o, g, x):
-        return o.where(o.abs(x) > o.lit(self.width), g, o.zero)
+        return o.where(o.abs(x) <= o.lit(self.width), o.zero, g)
 
     def reference(self, x):
         return np.sign(x) * np.maximum(np.abs(x) - self.width, 0)

@@ -136,7 +136,9 @@ def group_norm(
         _filled(input, c, 1.0) if weight is None else weight,
         _filled(input, c, 0.0) if bias is None else bias,
     )
-    return apply(GroupNorm.of(num_groups, float(eps)), input, weight, bias)[0]
+    norm = GroupNorm.of(num_groups, float(eps))
+    norm.infer(input.aval, weight.aval, bias.aval)
+    return apply(norm, input, weight, bias)[0]
 
 
 def instance_norm(

@@ -26,6 +26,8 @@ def pad(input: Tensor, pad, mode: str = "constant", value: float | None = None) 
         return _constant(input, widths, 0.0 if value is None else value)
     if mode not in _PLACES:
         raise ValueError(f"pad: mode {mode!r} is not one of 'constant', 'reflect', 'replicate', 'circular'")
+    if len(pairs) not in (input.ndim - 2, input.ndim - 1):
+        raise ShapeError(f"pad: mode {mode!r} borders all axes but one or two; {len(pairs)} pairs for {input.shape}")
     if value:
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
     for axis, (before, after) in enumerate(widths):

@@ -13,10 +13,12 @@ from functools import reduce
 from minigrad.dtype import is_float
 from minigrad.errors import ShapeError
 from minigrad.ops import derived
+from minigrad.ops.cells import gru_cell, lstm_cell, rnn_relu_cell, rnn_tanh_cell
 from minigrad.ops.diagonals import diag, diag_embed, diagflat, diagonal, trace, tril, triu
 from minigrad.ops.doors import function, literal
 from minigrad.ops.einsum import einsum
 from minigrad.ops.elementwise import Div, Mul, Pow, Sub
+from minigrad.ops.filled import new_empty, new_full, new_ones, new_tensor, new_zeros
 from minigrad.ops.indexed import (
     bucketize,
     index_add,
@@ -36,6 +38,7 @@ from minigrad.ops.indexed import (
     take_along_dim,
 )
 from minigrad.ops.limits import clamp
+from minigrad.ops.linalg import cholesky, det, inv, logdet, matrix_power, pinv, slogdet
 from minigrad.ops.matmul import matmul, mm
 from minigrad.ops.reduce_functions import sum
 from minigrad.ops.rounding import FloorDivide, Fmod, Remainder, Rint, Trunc
@@ -340,6 +343,7 @@ def _named(*functions: Callable) -> dict[str, Callable]:
 
 
 _BOTH = _named(
+    cholesky, det, inv, logdet, matrix_power, pinv, slogdet,
     round, div, lerp, addcmul, addcdiv, clamp, bmm, mv, dot, outer, inner, addmm, addmv, addr, baddbmm, addbmm, mm,
     kron,
     cross, diag, diag_embed, diagflat, diagonal, trace, tril, triu, fliplr, flipud, flip, roll, rot90, ravel, isposinf,
@@ -355,16 +359,20 @@ _BOTH |= {
     "arccos": derived("method")["acos"], "arctan": derived("method")["atan"], "arctan2": derived("method")["atan2"],
     "fix": function(Trunc), "absolute": derived("method")["abs"], "negative": derived("method")["neg"],
     "greater": derived("method")["gt"], "greater_equal": derived("method")["ge"], "less": derived("method")["lt"],
-    "less_equal": derived("method")["le"], "not_equal": derived("method")["ne"], "clip": clamp, "moveaxis": movedim,
+    "less_equal": derived("method")["le"], "not_equal": derived("method")["ne"], "clip": clamp,
+    "inverse": inv, "moveaxis": movedim,
     "swapaxes": transpose, "swapdims": transpose, "multiply": function(Mul), "divide": div, "true_divide": divide,
     "concat": cat,
 }
 FUNCTIONS = {**_BOTH, **_named(
     einsum, bucketize, searchsorted, std_mean, var_mean, block_diag, broadcast_tensors, dstack, hstack, meshgrid,
     vstack,
-    tensordot, chain_matmul, cosine_similarity, cdist, atleast_1d, atleast_2d, atleast_3d, softmin,
+    lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell, tensordot, chain_matmul, cosine_similarity, cdist, atleast_1d,
+    atleast_2d, atleast_3d, softmin,
 ), "concatenate": cat, "row_stack": vstack, "subtract": function(Sub), "float_power": function(Pow)}
-METHODS = {**_BOTH, **_named(expand_as, view_as, reshape_as, sum_to_size, repeat), "unfold": unfold_dim}
+METHODS = {**_BOTH, **_named(
+    expand_as, view_as, reshape_as, sum_to_size, repeat, new_empty, new_full, new_ones, new_tensor, new_zeros
+), "unfold": unfold_dim}
 del METHODS["concat"]
 _STEPS = (
     "tan asin acos atan atan2 sinh cosh asinh acosh atanh hypot exp2 expm1 log1p log2 log10 rsqrt erf erfc erfinv "

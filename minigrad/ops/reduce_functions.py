@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,13 @@ from minigrad.ops.elementwise import Maximum, Minimum
 from minigrad.ops.op import cast
 from minigrad.ops.reduce import Amax, Amin, ArgMax, ArgMin, MaxAlong, Mean, MinAlong, Sum, axes_of
 from minigrad.tensor import Tensor, apply
+
+
+class Found(NamedTuple):
+    """Values along an axis, and where they stand."""
+
+    values: Tensor
+    indices: Tensor
 
 
 def sum(x: Tensor, dim=None, keepdim: bool = False, *, dtype=None) -> Tensor:
@@ -53,12 +61,12 @@ def amin(x: Tensor, dim=None, keepdim: bool = False) -> Tensor:
     return function(Amin, axes_of(dim, x.ndim, "amin"), keepdim)(x)
 
 
-def _along(cls, x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _along(cls, x: Tensor, dim: int, keepdim: bool) -> Found:
     (axis,) = axes_of(dim, x.ndim, cls.functional) or (0,)
     if x.ndim == 0:
-        return x + 0, Tensor(x.o.upload(np.array(0)))
+        return Found(x + 0, Tensor(x.o.upload(np.array(0))))
     y, index = apply(cls.of(axis, keepdim), x)
-    return y, (index if keepdim else index.reshape(reduced(index.shape, (axis,), False)))
+    return Found(y, index if keepdim else index.reshape(reduced(index.shape, (axis,), False)))
 
 
 def max(x: Tensor, dim=None, keepdim: bool = False):

@@ -47,6 +47,7 @@ _DRAW = {
     "whole": lambda r, s: r.integers(-9, 9, s),
     "few": lambda r, s: r.integers(0, 5, s),
     "rising": lambda r, s: np.sort(r.standard_normal(s), -1),
+    "definite": lambda r, s: (lambda x: x @ np.swapaxes(x, -1, -2) + np.eye(s[-1]))(r.standard_normal(s)),
     "truth": lambda r, s: r.integers(0, 2, s).astype(bool),
     "key": lambda r, s: np.array([7, 3], np.int64),
 }

@@ -15,6 +15,7 @@ from minigrad.errors import ShapeError
 from minigrad.ops.doors import function
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import Axis, Reduction, axes_of
+from minigrad.ops.reduce_functions import Found
 from minigrad.ops.samples import Sample
 from minigrad.ops.views import reshape
 from minigrad.tensor import Tensor, apply
@@ -224,9 +225,10 @@ def _counted(x: Tensor, dtype) -> Tensor:
 def _scanned(cls, x: Tensor, dim: int, name: str):
     axis = (axes_of(dim, x.ndim, name) or (0,))[0]
     if x.ndim:
-        return apply(cls.of(axis), x)
+        y = apply(cls.of(axis), x)
+        return Found(*y) if isinstance(y, tuple) else y
     y = apply(cls.of(0), reshape(x, 1))
-    return tuple(reshape(t, ()) for t in y) if isinstance(y, tuple) else reshape(y, ())
+    return Found(*(reshape(t, ()) for t in y)) if isinstance(y, tuple) else reshape(y, ())
 
 
 def cumsum(input: Tensor, dim: int, *, dtype=None) -> Tensor:

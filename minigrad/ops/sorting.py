@@ -15,7 +15,7 @@ from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Where
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
-from minigrad.ops.reduce_functions import any as any_of, sum
+from minigrad.ops.reduce_functions import Found, any as any_of, sum
 from minigrad.ops.samples import Sample
 from minigrad.ops.scan import along
 from minigrad.ops.views import cut, reshape, squeeze
@@ -106,13 +106,13 @@ def _axis(x: Tensor, dim: int, name: str) -> int:
 
 def _of_number(f, x: Tensor):
     """A function of vectors on a 0-d tensor."""
-    return tuple(reshape(t, ()) for t in f(reshape(x, 1)))
+    return Found(*(reshape(t, ()) for t in f(reshape(x, 1))))
 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> tuple[Tensor, Tensor]:
     """(values in order, where they came from) along `dim`; always stable."""
     axis = _axis(input, dim, "sort")
-    return apply(Sort.of(axis, bool(descending)), input) if input.ndim else _of_number(sort, input)
+    return Found(*apply(Sort.of(axis, bool(descending)), input)) if input.ndim else _of_number(sort, input)
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
@@ -127,7 +127,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
         return _of_number(lambda x: topk(x, k), input)
     best = TopK.of(axis, int(k), bool(largest))
     best.infer(input.aval)
-    return apply(best, input)
+    return Found(*apply(best, input))
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -139,14 +139,14 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
         raise ShapeError(f"kthvalue: number {k} of {input.shape[axis]} elements along dim {dim}; the first is 1")
     pick = lambda t: cut(t, along(axis, slice(k - 1, k) if keepdim else k - 1))
     values, index = sort(input, axis)
-    return pick(values), pick(index)
+    return Found(pick(values), pick(index))
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False):
     """The middle element (of two the lower), of all or, as (values, indices), along `dim`; NaN where there is one."""
     if dim is None:
         flat = reshape(input, -1)
-        return median(flat, 0)[0] if flat.shape[0] else literal(math.nan, input) + 0
+        return median(flat, 0)[0] if flat.shape[0] else sum(flat) + math.nan
     axis = _axis(input, dim, "median")
     if not input.ndim:
         return _of_number(lambda x: median(x, 0, True), input)
@@ -155,10 +155,10 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False):
     k = (input.shape[axis] + 1) // 2
     y, index = kthvalue(input, k, axis, keepdim)
     if not is_float(input.dtype):
-        return y, index
+        return Found(y, index)
     last, at = kthvalue(input, input.shape[axis], axis, keepdim)  # a NaN is sorted last
     bad = last != last
-    return function(Where)(bad, last, y), function(Where)(bad, at, index)
+    return Found(function(Where)(bad, last, y), function(Where)(bad, at, index))
 
 
 def quantile(
@@ -265,7 +265,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
     value = ordered.gather(axis, best)
     place = ((input == value).to(int64) * (cumulative(input, axis) + 1)).argmax(axis, True)
     y = input.gather(axis, place)
-    return (y, place) if keepdim else (squeeze(y, axis), squeeze(place, axis))
+    return Found(y, place) if keepdim else Found(squeeze(y, axis), squeeze(place, axis))
 
 
 def _beside(x: Tensor, axis: int, after: int) -> Tensor:

@@ -7,6 +7,7 @@ value times a number: both are cast.
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -37,6 +38,8 @@ class Symbols:
         self.one = Symbol(dialect.one, self) if dialect.one else self.lit(1)
 
     def lit(self, v) -> Symbol:
+        if not math.isfinite(v):
+            raise NotSymbolic(f"{v} is no literal")
         return Symbol(self.dialect.lit.format(float(v)), self)
 
     def where(self, c, a, b) -> Symbol:
@@ -112,7 +115,7 @@ PYTHON = Symbols(
     Dialect(
         "o.lit({!r})",
         {
-            **{n: f"o.{n}({{}})" for n in (*_NUMPY, *_ARCS, "isfinite", "isinf", "erf")},
+            **{n: f"o.{n}({{}})" for n in (*_NUMPY, *_ARCS, "isfinite", "isinf", "erf", "positive")},
             **_POW,
             **{n: f"o.{n}({{}}, {{}})" for n in ("maximum", "minimum", *_TWO)},
         },
@@ -131,6 +134,7 @@ NUMBA = Symbols(
             **_POW,
             **{n: f"np.{m}({{}}, {{}})" for n, m in _TWO.items()},
             "maximum": "np.maximum({}, {})",
+            "positive": "np.maximum({}, f4(0))",
             "minimum": "np.minimum({}, {})",
             "abs": "abs({})",
             "logical_not": "(not {})",
@@ -147,6 +151,7 @@ C = Symbols(
             **{n: f"{n}f({{}}, {{}})" for n in ("atan2", "hypot", "fmod")},
             "abs": "fabsf({})",
             "maximum": "fmaxf({}, {})",
+            "positive": "fmaxf({}, 0.0f)",
             "minimum": "fminf({}, {})",
             "pow": "powf({}, {})",
             "isnan": "isnan({})",

@@ -17,6 +17,7 @@ from minigrad.ops import (
     elementwise as e,
     exponential as p,
     index as i,
+    linalg,
     random,
     reduce as r,
     rounding as n,
@@ -47,6 +48,7 @@ class Traced:
     sin, cos, abs, sign = map(staticmethod, map(function, (e.Sin, e.Cos, e.Abs, e.Sign)))
     sinh, cosh = map(staticmethod, map(function, (trig.Sinh, trig.Cosh)))
     floor, trunc, expm1, erf = map(staticmethod, map(function, (n.Floor, n.Trunc, p.Expm1, p.Erf)))
+    positive = staticmethod(function(e.Relu))
     maximum, minimum, matmul = map(staticmethod, map(function, (e.Maximum, e.Minimum, MatMul)))
     isnan, logical_not = map(staticmethod, map(function, (c.IsNan, c.Not)))
 
@@ -82,6 +84,8 @@ class Traced:
 
     def recurrence(self, a, b, axis):
         return apply(scan.Recurrence.of(axis), a, b)
+
+    inv, solve = map(staticmethod, map(function, (linalg.Inv, linalg.Solve)))
 
     def reshape(self, x, shape):
         return x if x.shape == tuple(shape) else v.reshape(x, shape)

@@ -51,7 +51,7 @@ def step(values, kind, i, j, k):
     if kind == 3:
         return a.sum(0 if a.ndim else None, keepdim=j % 2 == 0) if k % 2 else a.mean()
     if kind == 4:
-        return a.T if k % 2 else a.reshape(-1)
+        return (a.T, a.reshape(-1), a.expand(2, *a.shape))[k % 3]
     return a @ b if a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] else (a - b).tanh()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 LEAF = np.random.default_rng(5).standard_normal((2, 3))
 OTHER = np.random.default_rng(6).standard_normal((2, 3))
-KINDS = ("view", "view", "write", "add", "scale", "multiply", "part", "new")
+KINDS = ("view", "view", "write", "add", "scale", "multiply", "part", "new", "product")
 
 programs = st.lists(st.tuples(*(st.integers(0, n) for n in (len(KINDS) - 1, 9, 9, 9))), max_size=9)
 
@@ -41,6 +41,9 @@ def step(values: list, kind: int, target: int, other: int, choice: int) -> None:
         values.append(look(x, choice))
     elif what == "new":
         new = x * (choice - 4) + y.sum()
+        values.append(np.asarray(new) if isinstance(new, np.generic) else new)
+    elif what == "product":
+        new = x * (y if tuple(y.shape) == tuple(x.shape) else choice)
         values.append(np.asarray(new) if isinstance(new, np.generic) else new)
     elif what == "part":
         part = look(x, choice)
