@@ -16,7 +16,7 @@ from minigrad.tensor import Tensor
 class Bits(Elementwise):
     """An op on the bits of integers; on truth values it is the logical one."""
 
-    inline = False
+    inline = flat = False  # no door: it would take floats without asking `infer`
     domain: tuple[str, ...] = ("whole",)
 
     def out_dtype(self, avals) -> np.dtype:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterable
 from functools import cached_property
 from html import escape
 from pathlib import Path
 
+from minigrad.save import write_whole
 from minigrad.tensor import Tensor
 from minigrad.viz import engines, known, paint, words
 from minigrad.viz.describe import data
@@ -108,14 +108,7 @@ class Picture:
                 f"save: do not know how to write {target.suffix!r}; use one of {' '.join(kinds)}"
             )
         content = getattr(self, kinds[target.suffix]).encode("utf-8", "replace")
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(str(target), content)
         return target
 
     def __repr__(self) -> str:

@@ -209,7 +209,7 @@ DIFFERENT = {
     "n.quantile(0.5)": "infinities beside NaN",
     "a.tile((2, 1, 1))": "as the tuple says",
 }
-SECOND = re.compile(r"F\.max_pool|cdist|renorm|median|nan|dist\(")            # PyTorch has no, or another, second derivative
+SECOND = re.compile(r"F\.max_pool|cdist|renorm|median|nan|dist\(")  # PyTorch has none, or another
 
 
 def split(text: str) -> list[str]:
