@@ -94,7 +94,7 @@ class Arrays:
         return y + b
 
     def positive(self, x):
-        """max(x, 0).  On large host arrays by clip, whose loop is vectorised where that of maximum with a number is not."""
+        """max(x, 0).  On large host arrays by clip, whose loop is vectorised; that of maximum with a number is not."""
         if x.size < 4096 or self.device is not CPU:
             return self.maximum(x, self.zero)
         return np.clip(x, self.zero, self.infinity)

@@ -182,11 +182,9 @@ def _as_tensor(value, edge: Edge | None, name: str):
         return value
     if isinstance(value, tuple):
         return tuple(map(Tensor, value))
-    if isinstance(edge, Tensor) and edge.array is value:
-        return edge
-    t = Tensor(value)
     if isinstance(edge, Tensor):
-        return edge if edge.shape == t.shape else t
+        return edge                                          # a leaf; had it been written, the check would have raised
+    t = Tensor(value)
     t.node = edge
     return t
 

@@ -76,10 +76,11 @@ class Shift(Bits):
 
     domain: tuple[str, ...] = ("whole", "few")
 
-    def out_dtype(self, avals) -> np.dtype:
-        if avals[0].dtype == bool_:
+    def numbers(self, a):
+        """`a`, or the refusal."""
+        if getattr(a, "dtype", None) == bool_:
             raise DTypeError(f"{self.label}: a truth value has no bits to shift. Convert with .int()")
-        return super().out_dtype(avals)
+        return a
 
 
 @op
@@ -90,7 +91,7 @@ class ShiftLeft(Shift):
     onnx, reference = "BitShift", np.left_shift
 
     def forward(self, o, a, b):
-        return o.left_shift(a, b)
+        return o.left_shift(self.numbers(a), b)
 
 
 @op
@@ -101,7 +102,7 @@ class ShiftRight(Shift):
     onnx, reference = "BitShift", np.right_shift
 
     def forward(self, o, a, b):
-        return o.right_shift(a, b)
+        return o.right_shift(self.numbers(a), b)
 
 
 # ---- the operators ------------------------------------------------------------------------------------------------

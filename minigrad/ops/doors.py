@@ -69,7 +69,7 @@ _HEAD = """def {name}({args}):
     if {other}not o.fast or now.observers: return apply(op, {args})
     {arrays}
     try: y = {forward}
-    except ValueError: return apply(op, {args})
+    except (ValueError, TypeError): return apply(op, {args})
     if y.__class__ is not ndarray: y = asarray(y)
     t = new(Tensor); t.array = y; t.o = {o}
 """

@@ -255,6 +255,18 @@ def test_a_refused_write_changes_nothing(bad, error):
     assert str(e.value) and y.grad_fn is node and y.grad_fn.edges and y.detach().tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+def test_a_view_made_under_no_grad_is_not_written_with_history():
+    """It has none of its own, so the write would cut the base's (gradients of 0 where there are 5)."""
+    x, y = grid()
+    with mg.no_grad():
+        v = y[1:]
+        v.mul_(5)
+    with pytest.raises(GraphError, match="no_grad"):
+        v.mul_(5)
+    y.sum().backward()
+    assert x.grad.tolist() == [[1] * 3] * 2 and y.tolist()[1] == [15, 20, 25]
+
+
 # -- what is a view
 
 
