@@ -50,6 +50,8 @@ class Arrays:
         for function in SPECIAL:
             setattr(self, function.__name__, partial(function, xp))
         self.where = xp.where
+        if dtype.name == "bfloat16":                            # whose products NumPy gives in float32, or not at all
+            self.matmul = lambda a, b: (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype)
 
     def __repr__(self) -> str:
         return f"{self.device}/{self.dtype}"

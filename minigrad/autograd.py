@@ -95,7 +95,7 @@ def _listed(x, what: str, n: int | None = None) -> list:
         return [None] * (n or 1)
     if isinstance(x, Tensor):
         return [x]
-    if not isinstance(x, Iterable):
+    if not isinstance(x, Iterable) or hasattr(x, "dtype"):
         raise TypeError(f"{what}: expected a sequence of Tensors or a Tensor, got {type(x).__name__}")
     return list(x)
 

@@ -90,6 +90,14 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
+def finest(dtype: np.dtype) -> tuple[float, float]:
+    """(the distance from 1 to the next number, the largest number) of a float dtype."""
+    if dtype.name == "bfloat16":
+        return 2.0**-7, (2 - 2.0**-7) * 2.0**127
+    info = np.finfo(dtype)
+    return float(info.eps), float(info.max)
+
+
 def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     """The dtype of an operation on tensors (not scalars) of dtypes `a` and `b`, as in PyTorch."""
     if a == b:

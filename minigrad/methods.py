@@ -5,8 +5,6 @@ An elementwise op names its own method (`ops/elementwise.py`) and arrives by `de
 """
 from __future__ import annotations
 
-import numpy as np
-
 from minigrad import autograd, copying, values as p
 from minigrad.algebra import size_of
 from minigrad.aval import Aval
@@ -29,7 +27,7 @@ from minigrad.ops import (
     shape as s,
     views as v,
 )
-from minigrad.ops.doors import door, literal
+from minigrad.ops.doors import KNOWN, door, literal
 from minigrad.ops.limits import clamp  # noqa: F401 - public here
 from minigrad.ops.op import cast
 from minigrad.ops.statistics import norm  # noqa: F401 - public here
@@ -38,7 +36,6 @@ from minigrad.tensor import LEAF, Tensor, View, Writes, apply, current
 
 add, sub, mul, div, pow_door = (function(cls) for cls in (e.Add, e.Sub, e.Mul, e.Div, e.Pow))
 maximum, minimum, square, sqrt = (function(cls) for cls in (e.Maximum, e.Minimum, e.Square, e.Sqrt))
-NUMBERS = (Tensor, bool, int, float, np.number, np.bool_)
 
 
 # ---- arithmetic --------------------------------------------------------------------------------
@@ -54,12 +51,12 @@ def pow(a: Tensor, b) -> Tensor:
 
 def _operator(f):
     """The operator of a binary function; an operand of another kind is left to Python to ask."""
-    return lambda a, b: f(a, b) if isinstance(b, NUMBERS) else NotImplemented
+    return lambda a, b: f(a, b) if isinstance(b, KNOWN) else NotImplemented
 
 
 def _swapped(f):
     """The same with the operands exchanged: `2 - x`."""
-    return lambda a, b: f(literal(b, a), a) if isinstance(b, NUMBERS) else NotImplemented
+    return lambda a, b: f(literal(b, a, f.__name__), a) if isinstance(b, KNOWN) else NotImplemented
 
 
 def _direct(cls):
@@ -182,7 +179,8 @@ def _in_place(f, name: str):
         out = f(x, *args, **kwargs)
         if out.dtype != x.dtype:
             if is_float(out.dtype) and not is_float(x.dtype) or x.dtype == bool_:
-                raise DTypeError(f"{name}: a result of {out.dtype} does not fit into a {x.dtype} tensor")
+                raise DTypeError(f"{name}: a result of {out.dtype} does not fit into a {x.dtype} tensor. "
+                                 f"Convert the tensor first, .to(mg.{out.dtype}), or use the form without `_`")
             out = cast(out, x.dtype)
         return overwrite(x, out, name)
     method.__name__, method.__doc__ = name, f"In place: {(f.__doc__ or name).splitlines()[0]}"
@@ -217,7 +215,7 @@ def zero_(x: Tensor) -> Tensor:
 def augmented(f, name: str):
     """`x += y`: in place where x may be written, as PyTorch."""
     method = _in_place(f, name)
-    return lambda x, other: method(x, other) if isinstance(other, NUMBERS) else NotImplemented
+    return lambda x, other: method(x, other) if isinstance(other, KNOWN) else NotImplemented
 
 
 # ---- the table ---------------------------------------------------------------------------------

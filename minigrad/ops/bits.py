@@ -16,15 +16,18 @@ from minigrad.tensor import Tensor
 class Bits(Elementwise):
     """An op on the bits of integers; on truth values it is the logical one."""
 
-    inline = flat = False  # no door: it would take floats without asking `infer`
+    inline = False
     domain: tuple[str, ...] = ("whole",)
 
     def out_dtype(self, avals) -> np.dtype:
-        if any(is_float(a.dtype) for a in avals):
-            raise DTypeError(
-                f"{self.label}: expected integers or truth values, got {', '.join(str(a.dtype) for a in avals)}"
-            )
-        return avals[0].dtype
+        return self.whole(avals[0]).dtype
+
+    def whole(self, x):
+        """`x`, or the refusal of floats."""
+        dtype = getattr(x, "dtype", None)
+        if dtype is not None and is_float(dtype):
+            raise DTypeError(f"{self.label}: expected integers or truth values, got {dtype}")
+        return x
 
 
 @op
@@ -35,7 +38,7 @@ class BitAnd(Bits):
     onnx, reference = "BitwiseAnd", np.bitwise_and
 
     def forward(self, o, a, b):
-        return o.bitwise_and(a, b)
+        return o.bitwise_and(self.whole(a), self.whole(b))
 
 
 @op
@@ -46,7 +49,7 @@ class BitOr(Bits):
     onnx, reference = "BitwiseOr", np.bitwise_or
 
     def forward(self, o, a, b):
-        return o.bitwise_or(a, b)
+        return o.bitwise_or(self.whole(a), self.whole(b))
 
 
 @op
@@ -57,7 +60,7 @@ class BitXor(Bits):
     onnx, reference = "BitwiseXor", np.bitwise_xor
 
     def forward(self, o, a, b):
-        return o.bitwise_xor(a, b)
+        return o.bitwise_xor(self.whole(a), self.whole(b))
 
 
 @op
@@ -68,7 +71,7 @@ class BitNot(Bits):
     onnx, reference = "BitwiseNot", np.invert
 
     def forward(self, o, x):
-        return o.bitwise_not(x)
+        return o.bitwise_not(self.whole(x))
 
 
 class Shift(Bits):
@@ -80,7 +83,7 @@ class Shift(Bits):
         """`a`, or the refusal."""
         if getattr(a, "dtype", None) == bool_:
             raise DTypeError(f"{self.label}: a truth value has no bits to shift. Convert with .int()")
-        return a
+        return self.whole(a)
 
 
 @op
@@ -91,7 +94,7 @@ class ShiftLeft(Shift):
     onnx, reference = "BitShift", np.left_shift
 
     def forward(self, o, a, b):
-        return o.left_shift(self.numbers(a), b)
+        return o.left_shift(self.numbers(a), self.whole(b))
 
 
 @op
@@ -102,7 +105,7 @@ class ShiftRight(Shift):
     onnx, reference = "BitShift", np.right_shift
 
     def forward(self, o, a, b):
-        return o.right_shift(self.numbers(a), b)
+        return o.right_shift(self.numbers(a), self.whole(b))
 
 
 # ---- the operators ------------------------------------------------------------------------------------------------

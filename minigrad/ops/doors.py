@@ -14,12 +14,14 @@ import numpy as np
 
 from minigrad.algebra import algebra, algebra_of
 from minigrad.aval import Aval
+from minigrad.device import CPU
 from minigrad.dtype import category, of_number
 from minigrad.ops.plan import build, chosen, saved_names
 from minigrad.ops.symbols import PYTHON, NotSymbolic, emit
 from minigrad.tensor import INTERNAL, LEAF, Node, Tensor, apply, call_site, current, frame, tick
 
 NUMBERS = (bool, int, float, np.number, np.bool_)
+KNOWN = (Tensor, *NUMBERS, np.ndarray)   # what an operator answers for; an array it refuses, with the way out
 
 
 # ---- Python numbers as inputs -------------------------------------------------------------------------------------
@@ -32,7 +34,7 @@ def _literal(value, o) -> Tensor:
         raise OverflowError(f"the number {value} does not fit into {o.dtype}; {way_out}") from None
 
 
-def literal(value, like: Tensor) -> Tensor:
+def literal(value, like: Tensor, name: str = "operation") -> Tensor:
     """`value` as an operand beside `like`: a Tensor as it is, a Python number as a 0-d constant of its device and
     dtype."""
     if isinstance(value, Tensor):
@@ -40,9 +42,10 @@ def literal(value, like: Tensor) -> Tensor:
     if isinstance(value, np.number | np.bool_):
         value = value.item()
     if not isinstance(value, bool | int | float):
+        place = "" if like.o.device is CPU else f", device='{like.o.device}'"
         raise TypeError(
-            f"expected a Tensor or a number beside a tensor of shape {like.shape}, got {type(value).__name__}. "
-            "Make it a tensor first: mg.tensor(...)"
+            f"{name}: expected a Tensor or a number beside a tensor of shape {like.shape}, got {type(value).__name__}. "
+            f"Make it a tensor first: mg.tensor(...{place})"
         )
     o = like.o
     if not o.floating and category(of_number(value)) > category(o.dtype):
@@ -73,10 +76,10 @@ _HEAD = """def {name}({args}):
     if y.__class__ is not ndarray: y = asarray(y)
     t = new(Tensor); t.array = y; t.o = {o}
 """
-_LIFT = ("    if {0}.__class__ is not Tensor: {0} = literal({0}, a)\n", """\
+_LIFT = ("    if {0}.__class__ is not Tensor: {0} = literal({0}, a, {label!r})\n", """\
     if {0}.__class__ is not Tensor:
-        if not isinstance({0}, NUMBERS): return NotImplemented
-        {0} = literal({0}, a)
+        if not isinstance({0}, KNOWN): return NotImplemented
+        {0} = literal({0}, a, {label!r})
 """)
 _RECORD = """    {nodes}
     if {none} or not now.grad:
@@ -152,8 +155,8 @@ def door_source(op, operator: bool = False) -> str:
     n = len(op.inputs)
     args = "abc"[:n]
     branches = _branches(op) if op.reads else ""
-    lift = "".join(_LIFT[operator].format(c) for c in args[1:])
     label = op.functional or op.method or type(op).__name__
+    lift = "".join(_LIFT[operator].format(c, label=label) for c in args[1:])
     recorded = _RECORD if op.reads else "    t.node = None\n    return t\n"
     return (_HEAD + recorded).format(
         shape=_shape_text(op),
@@ -198,7 +201,7 @@ def open_door(me: FunctionType) -> FunctionType:
     scope, op = me.__globals__, me.__globals__["op"]
     scope.update(Tensor=Tensor, Node=Node, LEAF=LEAF, INTERNAL=INTERNAL, apply=apply, literal=literal, operand=operand,
                  current=current, call_site=call_site, frame=frame, tick=tick, ndarray=np.ndarray, asarray=np.asarray,
-                 new=object.__new__, algebra_of=algebra_of, NUMBERS=(Tensor, *NUMBERS), user=None)
+                 new=object.__new__, algebra_of=algebra_of, KNOWN=KNOWN, user=None)
     for mask in range(1, 1 << len(op.inputs)) if op.reads else ():
         scope[f"p{mask}"], scope[f"p{mask}a"] = op.plan(mask, False), op.plan(mask, True)
     source = door_source(op, scope["operator"])

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from minigrad.errors import DTypeError
 from minigrad.ops.op import Elementwise, NoOnnx, op
+
+
+def no_truths(op: Elementwise, avals: tuple, way_out: str) -> tuple:
+    """Refuse truth values where there is no meaning for them."""
+    if any(a.dtype == bool for a in avals):
+        shown = ", ".join(f"{a.dtype}{list(a.shape)}" for a in avals)
+        raise DTypeError(f"{op.label}: not defined for truth values, got {shown}: {way_out}")
+    return avals
 
 
 # ---- arithmetic ---------------------------------------------------------------------------------------------------
@@ -38,6 +47,9 @@ class Sub(Elementwise):
 
     def db(self, o, g):
         return -g
+
+    def infer(self, *avals):
+        return super().infer(*no_truths(self, avals, "use ^ or logical_xor"))
 
 
 @op
@@ -100,6 +112,9 @@ class Neg(Elementwise):
 
     def dx(self, o, g):
         return -g
+
+    def infer(self, *avals):
+        return super().infer(*no_truths(self, avals, "use ~ or logical_not"))
 
 
 @op

@@ -12,8 +12,9 @@ import numpy as np
 from minigrad import aval
 from minigrad.algebra import HOLE, filled
 from minigrad.aval import Aval, aval_of
+from minigrad.device import CPU
 from minigrad.dtype import bool_, int64, is_float, uint8
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import DTypeError, ImplicitTransfer, ShapeError
 from minigrad.inplace import check_writable, overwrite, store
 from minigrad.ops.doors import literal
 from minigrad.ops.op import NoOnnx, Op, cast, op
@@ -227,6 +228,11 @@ def _part(x: Tensor, k):
 
 def _index_tensor(x: Tensor, k) -> Tensor:
     if not isinstance(k, Tensor):
+        if isinstance(k, np.ndarray) and x.o.eager and x.o.device is not CPU:
+            raise ImplicitTransfer(
+                f"index: {type(k).__name__} is on the host, the tensor {x.shape} on {x.o.device}. "
+                f"Move it: mg.tensor(..., device='{x.o.device}')"
+            )
         host = np.asarray(k, None if len(k) else np.int64)
         if host.dtype.kind not in "biuf":
             raise TypeError(f"index: {k!r} is no list of integers or truth values")

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from minigrad.aval import Aval
+from minigrad.dtype import finest
 from minigrad.errors import ShapeError
 from minigrad.ops.op import Op, op
 from minigrad.ops.pooling import avg_pool1d
@@ -167,7 +168,7 @@ def rms_norm(input: Tensor, normalized_shape, weight: Tensor | None = None, eps:
     n = math.prod(shape)
     flat = reshape(input, (*input.shape[: -len(shape)], n))
     one = _filled(input, n, 1.0) if weight is None else reshape(weight, (n,))
-    y = apply(RMSNorm.of(float(np.finfo(input.dtype).eps) if eps is None else float(eps)), flat, one)[0]
+    y = apply(RMSNorm.of(finest(input.dtype)[0] if eps is None else float(eps)), flat, one)[0]
     return reshape(y, input.shape)
 
 

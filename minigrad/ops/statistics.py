@@ -6,9 +6,7 @@ from __future__ import annotations
 import math
 from operator import index
 
-import numpy as np
-
-from minigrad.dtype import int64, is_float
+from minigrad.dtype import finest, int64, is_float
 from minigrad.errors import DTypeError
 from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Abs, Pow, Sqrt, Square, Where
@@ -103,7 +101,7 @@ def nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neg
     """NaN and infinities as numbers, by default 0 and the ends of the dtype's range."""
     if not is_float(input.dtype):
         return input.clone()
-    top = float(np.finfo(input.dtype).max)
+    top = finest(input.dtype)[1]
     y = where(input != input, literal(float(nan), input), input)
     y = where(input == math.inf, literal(top if posinf is None else posinf, input), y)
     return where(input == -math.inf, literal(-top if neginf is None else neginf, input), y)

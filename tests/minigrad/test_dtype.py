@@ -185,3 +185,9 @@ def test_bitwise_operators_are_logical_on_truth_values_and_work_on_the_bits_of_i
     for bad in (lambda: x & 1.5, lambda: ~mg.tensor([1.0]), lambda: mg.tensor([1.0]) | x, lambda: m << m):
         with pytest.raises(DTypeError, match="integers|bits"):
             bad()
+
+
+@pytest.mark.parametrize("mixed", [lambda t, a: t + a, lambda t, a: a + t, lambda t, a: t * a, lambda t, a: t.add_(a)])
+def test_an_array_beside_a_tensor_is_refused_with_the_way_out(mixed):
+    with pytest.raises(TypeError, match=r"(add|mul): expected a Tensor or a number .* got ndarray. .*mg.tensor"):
+        mixed(mg.ones(2), np.ones(2))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 import minigrad as mg
-from minigrad.errors import DTypeError, GraphError
+from minigrad.errors import DTypeError, GraphError, ImplicitTransfer
 from tests.minigrad.view_programs import LEAF, OTHER, programs, run, total
 
 
@@ -134,10 +134,20 @@ def test_assignment_by_every_kind_of_key(key, written, device):
     w = leaf(2.5).to(device).detach().requires_grad_()
     want = np.arange(6.0).reshape(2, 3)
     want[key] = 2.5
-    y[key] = w
+    y[key if device == "cpu" or not isinstance(key, np.ndarray) else mg.tensor(key, device=device)] = w
     np.testing.assert_array_equal(y.detach().cpu().numpy(), want)
     y.sum().backward()
     assert x.grad.tolist() == written and w.grad.item() == np.full(want.shape, 1.0)[key].size
+
+
+def test_a_host_array_is_no_index_of_a_device_tensor():
+    """Every mix of host and device is refused; Python lists are values, as numbers are."""
+    x = mg.zeros(3, device="sim:0")
+    with pytest.raises(ImplicitTransfer, match="index: ndarray is on the host"):
+        x[np.array([0])]
+    with pytest.raises(ImplicitTransfer, match="index: ndarray is on the host"):
+        x[np.array([0])] = 1
+    assert x[[0, 1]].shape == (2,)
 
 
 def test_augmented_assignment_writes_in_place_and_counts_a_place_once():
