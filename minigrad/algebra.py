@@ -51,7 +51,7 @@ class Arrays:
             setattr(self, function.__name__, partial(function, xp))
         self.where = xp.where
         if dtype.name == "bfloat16":                            # whose products NumPy gives in float32, or not at all
-            self.matmul = lambda a, b: (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype)
+            setattr(self, "matmul", lambda a, b: (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype))  # noqa: B010
 
     def __repr__(self) -> str:
         return f"{self.device}/{self.dtype}"
