@@ -124,10 +124,21 @@ def check_power(power: Callable) -> str:
     return "values, gradients, and a graph that grows with log n"
 
 
+KEPT_BY = ("a + b", "a * b", "a.sum()", "a.sigmoid()", "a * 3", "a / b", "a.reshape(10, 100)")
+
+
+def judged(answers: dict, asked: tuple[str, ...]) -> None:
+    """Off unless every line that was asked has True or False beside it, and no other line."""
+    expect(set(answers) == set(asked), f"{len(asked)} lines were asked, {len(set(answers) & set(asked))} are there")
+    for what, says in answers.items():
+        expect(isinstance(says, bool), f"{what}: write True or False, not {says!r}")
+
+
 @check
 def check_keeps(answers: dict) -> str:
     """Which operations keep a full-size array, asked of the engine itself."""
-    wrong = [what for what, says in answers.items() if bool(says) is not _keeps(what)]
+    judged(answers, KEPT_BY)
+    wrong = [what for what, says in answers.items() if says is not _keeps(what)]
     expect(
         not wrong,
         f"{len(answers) - len(wrong)} of {len(answers)} are right. "
@@ -142,15 +153,19 @@ def _keeps(what: str) -> bool:
 
 
 # ---- 02 autodiff --------------------------------------------------------------------------------
+ORDERS = ("y u v h a b", "y u h v a b", "y v u h b a", "y u h a b v", "a b h u v y")
+
+
 @check
 def check_order(answers: dict) -> str:
     """Which orders of y = u · v, u = 3h, v = h + 1, h = a · b go on from whole gradients only."""
     readers = {"a": "h", "b": "h", "h": "uv", "u": "y", "v": "y", "y": ""}
     fits = lambda order: all(order.index(r) < order.index(v) for v in readers for r in readers[v])
-    judged = [bool(says) is fits(order.split()) for order, says in answers.items()]
+    judged(answers, ORDERS)
+    right = [says is fits(order.split()) for order, says in answers.items()]
     expect(
-        all(judged),
-        f"{sum(judged)} of {len(judged)} are judged right. A value comes after all that read it",
+        all(right),
+        f"{sum(right)} of {len(right)} are judged right. A value comes after all that read it",
     )
     return "readers first; among values that do not read each other the order is free"
 
@@ -177,7 +192,41 @@ def check_engine(value: type, backward: Callable) -> str:
                 np.array(0.0 if b.grad is None else b.grad.item()),
                 f"graph {seed}: the gradient of leaf {k}",
             )
-    return "200 random graphs, each value and each gradient as minigrad says"
+    _twice(value, backward)
+    _row_and_chain(value, backward)
+    return "200 random graphs as minigrad says, a second backward adds, a row and a long chain take one visit a value"
+
+
+def _twice(value: type, backward: Callable) -> None:
+    x = value(2.0)
+    for _ in range(2):
+        backward(x * 3, 1.0)
+    close(x.grad, np.array(6.0), "x * 3, backward twice on graphs of their own: the gradient of x")
+
+
+def _row_and_chain(value: type, backward: Callable) -> None:
+    """A row of doublings has many paths and few values; a chain is deep."""
+    x, calls = value(1.0), []
+    row = x
+    for _ in range(40):
+        row = row + row
+        row.rule = _counted(row.rule, calls)
+    backward(row, 1.0)
+    close(x.grad, np.array(2.0**40), "the row of 40 doublings: the gradient of x")
+    y = x = value(1.0)
+    for _ in range(20_000):
+        y = y + 1
+    backward(y, 1.0)
+    close(x.grad, np.array(1.0), "the chain of 20,000 additions: the gradient of x")
+
+
+def _counted(rule: Callable, calls: list) -> Callable:
+    def counting(g):
+        calls.append(g)
+        expect(len(calls) <= 400, "the row of 40 doublings: a rule was called more than 400 times for 41 values")
+        return rule(g)
+
+    return counting
 
 
 def _program(values: list, steps: np.ndarray):
@@ -199,12 +248,17 @@ def check_divide(divide: Callable) -> str:
     """divide(a, b) as a `Value` with a rule of its own, for an upstream gradient other than 1."""
     value = divide.__globals__["Value"]
     for a, b, g in ((6.0, 3.0, 1.0), (1.0, -4.0, 2.5), (-3.0, 0.5, -1.0)):
-        y = ask(divide, value(a), value(b))
+        parents = value(a), value(b)
+        y = ask(divide, *parents)
         expect(isinstance(y, value), f"divide returns a {type(y).__name__}, expected a Value")
         close(y.value, np.array(a / b), f"divide({a}, {b})")
         expect(
             len(y.parents) == 2 and y.rule,
             f"divide({a}, {b}): expected two parents and a rule, got {len(y.parents)} parents",
+        )
+        expect(
+            all(own is given for own, given in zip(y.parents, parents)),
+            f"divide({a}, {b}): the parents are not the two values that were given, in their order",
         )
         found = y.rule(g)
         expect(

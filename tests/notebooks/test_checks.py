@@ -57,10 +57,12 @@ class Value:
 
 
 def all_before(y):
-    found = [y]
-    for v in found:
-        found += [p for p in dict.fromkeys(v.parents) if p not in found]
-    return found
+    found, todo = {y: None}, [y]
+    for v in todo:
+        new = [p for p in dict.fromkeys(v.parents) if p not in found]
+        found.update(dict.fromkeys(new))
+        todo += new
+    return todo
 
 
 def backward(y, g=1.0, order=lambda v: -v.number):
@@ -89,11 +91,41 @@ def divide(da, db):
     )
 
 
+RIGHT_DIVIDE = divide(lambda g, a, b: g / b.value, lambda g, a, b: -g * a.value / b.value**2)
+
+
+def swapped(a, b):
+    y = RIGHT_DIVIDE(a, b)
+    return Value(y.value, (b, a), y.rule, "div")
+
+
+def fresh(a, b):
+    return RIGHT_DIVIDE(Value(a.value), Value(b.value))
+
+
 NET, BATCH = DigitsCNN(16).to("meta"), mg.zeros(64, 1, 8, 8, device="meta")
 LABELS = mg.zeros(64, dtype=mg.int64, device="meta")
 KEPT = saved_bytes(mg.nn.functional.cross_entropy(NET(BATCH), LABELS))
-KEEPS = {"a + b": False, "a * b": True, "a.sum()": False, "a.sigmoid()": True, "a * 3": False}
+KEEPS = {"a + b": False, "a * b": True, "a.sum()": False, "a.sigmoid()": True, "a * 3": False, "a / b": True}
+KEEPS["a.reshape(10, 100)"] = False
 ORDERS = {"y u v h a b": True, "y u h v a b": False, "y v u h b a": True, "y u h a b v": False}
+ORDERS["a b h u v y"] = False
+
+
+def overwriting(y, g=1.0):
+    """Gradients are set where they should be added."""
+    before = {v: v.grad for v in all_before(y)}
+    backward(y, g)
+    for v, old in before.items():
+        v.grad -= old
+
+
+def paths(y, g=1.0):
+    y.grad += g
+    for parent, share in zip(y.parents, y.rule(g) if y.parents else ()):
+        paths(parent, share)
+
+
 RIGHT = {
     checks.check_conv: [(lambda i, o, k: i * o * k * k + o,)],
     checks.check_cross_entropy: [(0.69,), (math.log(2),)],
@@ -130,11 +162,15 @@ WRONG = {
         (lambda x, n: math.prod([x] * (n - 1), start=x),),
         (lambda x, n: power(x.detach(), n),),
     ],
-    checks.check_keeps: [({**KEEPS, "a + b": True},), ({k: not v for k, v in KEEPS.items()},)],
-    checks.check_order: [({**ORDERS, "y u h v a b": True},), (dict.fromkeys(ORDERS, True),)],
+    checks.check_keeps: [({**KEEPS, "a + b": True},), ({k: not v for k, v in KEEPS.items()},), ({"a + b": False},)],
+    checks.check_order: [({**ORDERS, "y u h v a b": True},), (dict.fromkeys(ORDERS, True),),
+        ({},),
+        (dict.fromkeys(ORDERS, "no"),)],
     checks.check_engine: [
         (Value, recursive),
         (Value, breadth_first),
+        (Value, overwriting),
+        (Value, paths),
         (Value, lambda y, g: backward(y)),
         (Value, lambda y, g: backward(y, g, order=lambda v: v.number)),
     ],
@@ -142,6 +178,8 @@ WRONG = {
         (divide(lambda g, a, b: g / b.value, lambda g, a, b: g * a.value / b.value**2),),
         (divide(lambda g, a, b: 1 / b.value, lambda g, a, b: -a.value / b.value**2),),
         (lambda a, b: a.value / b.value,),
+        (swapped,),
+        (fresh,),
     ],
     checks.check_matmul_vjp: [
         (lambda g, a, b: (g @ b, a @ g),),

@@ -62,7 +62,7 @@ def test_a_prediction_comes_before_each_run(path):
 @each_notebook
 def test_cells_are_short(path):
     for cell in cells(path, "code"):
-        lines = [line for line in source(cell).splitlines() if line.strip()]
+        lines = source(cell).splitlines()
         assert len(lines) <= LINES, f"{len(lines)} lines: {lines[0]}"
 
 
