@@ -62,9 +62,12 @@ def write_whole(path: str, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
+    except BaseException as e:
+        with suppress(OSError):
             os.unlink(beside)
+        if isinstance(e, OSError):
+            why = f"save: cannot write {path}: {e.strerror or e}. Nothing was changed there"
+            raise type(e)(e.errno, why) from None
         raise
 
 
@@ -97,6 +100,7 @@ class Packer:
         if type(x) in (list, tuple):
             return {type(x).__name__: [self.pack(v, (*path, str(i))) for i, v in enumerate(x)]}
         hint = ". Save its state_dict()" if hasattr(x, "state_dict") else ""
+        hint = ". Convert it: x.item()" if isinstance(x, np.generic) else hint
         raise TypeError(f"save: {_said(path)} is a {type(x).__name__}, which has no place in a file without code{hint}")
 
     def _named(self, array: Any, path: tuple[str, ...], tensor: Tensor | None = None) -> str:
@@ -135,7 +139,7 @@ def load(f: Place, map_location: str | Device | None = None) -> Any:
         if KEY not in metadata:
             return {name: _placed(Tensor(array), map_location) for name, array in arrays.items()}
         form = json.loads(metadata[KEY], parse_constant=_refused)
-        if not isinstance(form, dict) or form.get("version") != VERSION:
+        if not isinstance(form, dict) or repr(form.get("version")) != repr(VERSION):
             raise CheckpointError(f"its form is {str(form)[:40]!r}, this minigrad reads version {VERSION}")
         return Unpacker(arrays, map_location).unpack(form["tree"])
     except (KeyError, IndexError, TypeError, ValueError, RecursionError, UnicodeDecodeError) as e:
@@ -243,10 +247,16 @@ class Unpacker:
         "tensor": _tensor,
         "dtype": _dtype,
         "float": _float,
-        "list": lambda self, content, _: [self.unpack(v) for v in content],
-        "tuple": lambda self, content, _: tuple([self.unpack(v) for v in content]),
+        "list": lambda self, content, _: [self.unpack(v) for v in _listed(content)],
+        "tuple": lambda self, content, _: tuple([self.unpack(v) for v in _listed(content)]),
         "array": lambda self, name, _: self.arrays[name],
     }
+
+
+def _listed(content: Any) -> list:
+    if not isinstance(content, list):
+        raise CheckpointError(f"a list is written as {str(content)[:40]!r}")
+    return content
 
 
 __all__ = ["CheckpointError", "load", "save"]
