@@ -6,6 +6,7 @@ from importlib import import_module as _import_module
 from minigrad import methods, autograd, dtype as _dtype  # noqa: F401, I001
 from minigrad.aval import Aval
 from minigrad.autograd import enable_grad, no_grad, observe, set_grad_enabled
+from minigrad.check import gradcheck, gradgradcheck
 from minigrad.create import (
     Generator,
     arange,
@@ -72,7 +73,7 @@ from minigrad import nn, optim, data, utils
 from minigrad.ops import linalg
 from minigrad.save import load, save
 
-autograd.Function = Function
+autograd.Function, autograd.gradcheck, autograd.gradgradcheck = Function, gradcheck, gradgradcheck
 bool = bool_
 for _name, _op in {**_derived("functional"), **_FUNCTIONS}.items():  # every op under its own name
     globals().setdefault(_name, _op)

@@ -75,7 +75,7 @@ class Arrays:
 
     def copy(self, x):
         """The values of `x` in new memory, laid out as they lie."""
-        return x.copy() if self.device is not CPU else x.copy(order="K")
+        return x.copy() if self.device is not CPU else np.array(x, order="K")       # a 0-d result may be a NumPy scalar
 
     def dense_copy(self, x):
         """The values of `x` in new memory, row-major."""
@@ -243,7 +243,8 @@ class Arrays:
 
     # -- by index: `pattern` is a key with HOLE where an array of `index` goes
     def at(self, x, pattern, index):
-        return x[filled(pattern, index)]
+        y = x[filled(pattern, index)]
+        return y if y.flags.c_contiguous else y.copy()          # row-major, as `infer` says; NumPy keeps x's order
 
     def add_at(self, g, pattern, index, shape):
         """The adjoint of `at`: repeated places are counted as often as they occur."""

@@ -178,6 +178,8 @@ def variables(python: str) -> dict[str, str]:
     """The variables of a child: UTF-8, this project's packages, Jupyter's folders in .jupyter."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
     places = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "IPYTHONDIR": "ipython"}
+    for place in places.values():  # IPython warns where its folder is missing, and warnings fail tests
+        (ROOT / ".jupyter" / place).mkdir(parents=True, exist_ok=True)
     env = {name: str(ROOT / ".jupyter" / place) for name, place in places.items()} | env
     env |= {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "PYTHONNOUSERSITE": "1"}
     if python == str(PYTHON):

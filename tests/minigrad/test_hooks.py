@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.errors import GraphError
 
 
 def leaf(*values, dtype=mg.float64):
@@ -233,3 +234,24 @@ def test_observers_see_forward_and_backward():
         y.backward()
     assert seen[:2] == ["mul", "sum"] and "mul" in seen[2:]
     assert x.grad.item() == 4
+
+
+def test_two_retained_gradients_do_not_share_a_buffer():
+    """An add hands one array to both: each retained gradient is a copy."""
+    a, b = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    h1 = a * 1
+    h2 = h1 + b
+    h1.retain_grad()
+    h2.retain_grad()
+    h2.sum().backward()
+    h1.grad.mul_(0)
+    assert h2.grad.tolist() == [1, 1] and a.grad.tolist() == [1, 1]
+
+
+def test_a_gradient_that_a_graph_saved_is_noticed_when_backward_adds_to_it():
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    (x * 2).sum().backward()
+    y = (w * x.grad).sum()
+    (x * 2).sum().backward()
+    with pytest.raises(GraphError, match="changed in place"):
+        y.backward()

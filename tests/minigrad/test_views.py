@@ -309,3 +309,17 @@ def test_meta_tells_views_from_copies_too():
     x[0] = 1
     x.T.add_(x.T)
     assert x.shape == (2, 3)
+
+
+def test_the_gradient_of_a_number_written_through_a_view_of_one_element():
+    """A 0-d result of NumPy is a scalar, which cannot be written: backward copied it and failed."""
+    x = mg.tensor(2.0, dtype=mg.float64, requires_grad=True)
+    y = x * 1
+    y[None].mul_(3.0)
+    (y * y).backward()
+    assert x.grad.item() == 36.0
+
+
+def test_a_copy_by_index_is_row_major():
+    """NumPy keeps the memory order of what was indexed; then view() would be refused where PyTorch's is not."""
+    assert mg.zeros(3, 4).t()[[0, 1]].is_contiguous()
