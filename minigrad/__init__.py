@@ -5,7 +5,7 @@ from importlib import import_module as _import_module
 
 from minigrad import methods, autograd, dtype as _dtype  # noqa: F401, I001
 from minigrad.aval import Aval
-from minigrad.autograd import enable_grad, no_grad, observe, set_grad_enabled
+from minigrad.autograd import enable_grad, inference_mode, is_anomaly_enabled, no_grad, observe, set_grad_enabled
 from minigrad.check import gradcheck, gradgradcheck
 from minigrad.create import (
     Generator,
@@ -68,21 +68,36 @@ from minigrad.ops.reduce_functions import all, amax, amin, any, argmax, argmin, 
 from minigrad.ops.shape import cat, clone, stack
 from minigrad.ops.views import flatten, permute, reshape, squeeze, t, transpose, unsqueeze
 from minigrad.methods import clamp, norm, pow, where
-from minigrad.tensor import Node, Tensor, is_grad_enabled
-from minigrad import nn, optim, data, utils
-from minigrad.ops import linalg
+from minigrad.tensor import Node, Tensor, is_grad_enabled, is_inference, is_inference_mode_enabled
+from minigrad import jacobians, nn, optim, data, amp, utils
+from minigrad.amp import GradScaler
+from minigrad.ops import linalg, special
 from minigrad.save import load, save
 
 autograd.Function, autograd.gradcheck, autograd.gradgradcheck = Function, gradcheck, gradgradcheck
+autograd.functional = _sys.modules[f"{__name__}.autograd.functional"] = jacobians
 bool = bool_
 for _name, _op in {**_derived("functional"), **_FUNCTIONS}.items():  # every op under its own name
     globals().setdefault(_name, _op)
+for _name in (                                          # PyTorch has these in both places
+        "adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear "
+        "binary_cross_entropy_with_"
+        "logits celu channel_shuffle conv1d conv2d conv_transpose1d conv_transpose2d cosine_embedding_loss ctc_loss "
+        "dropout embedding embedding_bag group_norm hardshrink hinge_embedding_loss instance_norm kl_div layer_norm "
+        "margin_ranking_loss max_pool1d max_pool2d pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss "
+        "prelu rms_norm rrelu selu threshold triplet_margin_loss").split():
+    if hasattr(nn.functional, _name):
+        globals().setdefault(_name, getattr(nn.functional, _name))
 
 
 def __getattr__(name: str):
     """`mg.draw`: pictures load when the first one is drawn."""
     if name == "draw":
         return _import_module(f"{__name__}.viz").draw
+    if name in ("memory", "search"):
+        return _import_module(f"{__name__}.{name}")
+    if name == "bfloat16":                              # where the package ml_dtypes is
+        return _dtype.bfloat16
     raise AttributeError(f"module 'minigrad' has no attribute {name!r}")
 
 

@@ -12,7 +12,7 @@ from functools import cache, lru_cache, partial
 
 import numpy as np
 
-from minigrad import special
+from minigrad import transcendental
 from minigrad.device import CPU, META, Device, backend_of, device_of
 from minigrad.dtype import float32, is_float
 
@@ -27,8 +27,10 @@ UFUNCS = {
     "remainder": "remainder", "fmod": "fmod", "floor_divide": "floor_divide",
     "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor", "bitwise_not": "invert",
     "left_shift": "left_shift", "right_shift": "right_shift",
+    "copysign": "copysign", "signbit": "signbit", "fmax": "fmax", "fmin": "fmin", "logaddexp2": "logaddexp2",
+    "gcd": "gcd", "lcm": "lcm", "nextafter": "nextafter", "heaviside": "heaviside",
 }
-SPECIAL = (special.erf, special.erfc, special.erfinv)
+SPECIAL = tuple(getattr(transcendental, name) for name in transcendental.__all__)
 
 
 class Arrays:
@@ -39,7 +41,8 @@ class Arrays:
     def __init__(self, device: Device, dtype: np.dtype) -> None:
         self.device, self.dtype, self.backend = device, dtype, backend_of(device)
         self.floating = is_float(dtype)
-        self.fast = self.floating and device is CPU             # the flattened doors may be used
+        self.narrow = self.floating and dtype.itemsize == 2     # ops of precision "high" compute in float32
+        self.fast = self.floating and device is CPU and not self.narrow         # the flattened doors may be used
         self.xp = xp = self.backend.xp()
         self._drawn = np.float64 if dtype == np.float64 else np.float32
         self.lit = cache(lambda v: self.upload(np.array(v, dtype)))
@@ -50,11 +53,16 @@ class Arrays:
         for function in SPECIAL:
             setattr(self, function.__name__, partial(function, xp))
         self.where = xp.where
-        if dtype.name == "bfloat16":                            # whose products NumPy gives in float32, or not at all
+        if self.narrow and device is CPU:                       # sums of products are in float32, and BLAS is faster
             setattr(self, "matmul", lambda a, b: (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype))  # noqa: B010
 
     def __repr__(self) -> str:
         return f"{self.device}/{self.dtype}"
+
+    @property
+    def wide(self):
+        """The algebra in which a 16-bit float is computed where rounding would add up."""
+        return algebra(self.device, float32) if self.narrow else self
 
     # -- moving and making
     def upload(self, host: np.ndarray):
@@ -101,7 +109,21 @@ class Arrays:
             return self.maximum(x, self.zero)
         return np.clip(x, self.zero, self.infinity)
 
+    def sigmoid(self, x):
+        """1 / (1 + exp(-x)): where the exponential overflows the result is 0, without a warning."""
+        xp = self.xp
+        y = xp.negative(x)
+        if self.device is not CPU or y.__class__ is not np.ndarray:         # CuPy never warns
+            with np.errstate(over="ignore"):
+                return self.one / (xp.exp(y) + self.one)
+        with np.errstate(over="ignore"):
+            np.exp(y, y)
+        np.add(y, self.one, y)
+        return np.divide(self.one, y, y)
+
     def sum(self, x, axis=None, keepdims=False):
+        if self.narrow:
+            return x.sum(axis, float32, keepdims=keepdims).astype(self.dtype)
         return (
             self.xp.add.reduce(x, axis, None, None, keepdims) if self.device is CPU else x.sum(axis, keepdims=keepdims)
         )
@@ -140,6 +162,9 @@ class Arrays:
         return self.xp.argsort(x, axis, "stable")
 
     def matmul(self, a, b):
+        """a @ b; a stack of matrices times one matrix is one product of all their rows, which BLAS does faster."""
+        if a.__class__ is np.ndarray and b.ndim == 2 < a.ndim and a.size and a.flags.c_contiguous:
+            return (a.reshape(-1, a.shape[-1]) @ b).reshape(*a.shape[:-1], b.shape[-1])
         return a @ b
 
     # -- of matrices in the last two axes
@@ -161,6 +186,14 @@ class Arrays:
     def solve(self, a, b):
         return self.xp.linalg.solve(a, b)
 
+    def qr(self, x, complete: bool):
+        return tuple(self.xp.linalg.qr(x, "complete" if complete else "reduced"))
+
+    def matrix_exp(self, x):
+        size = float(self.host(self.xp.absolute(x).sum(-1).max())) if x.size else 0.0      # a device waits for it
+        squarings = max(0, math.ceil(math.log2(size)) + 1) if 0 < size < 1e300 else 0
+        return transcendental.matrix_exp(x, self.constant(np.eye(x.shape[-1])), squarings)
+
     # -- shapes: views wherever NumPy gives one
     def reshape(self, x, shape):
         return x.reshape(shape)
@@ -173,6 +206,14 @@ class Arrays:
 
     def broadcast_to(self, x, shape):
         return self.xp.broadcast_to(x, shape)
+
+    def spread(self, x, shape):
+        """`broadcast_to` as a copy where that is cheaper than NumPy's view, which costs as much as 8,000 elements."""
+        if self.device is not CPU or math.prod(shape) > 8192:
+            return self.xp.broadcast_to(x, shape)
+        y = np.empty(shape, x.dtype)
+        y[...] = x
+        return y
 
     def cut(self, x, key):
         """Basic indexing: `key` holds integers, slices, None and Ellipsis."""
@@ -229,9 +270,14 @@ class Arrays:
     def cat(self, xs, axis):
         return self.xp.concatenate(xs, axis)
 
+    def stack(self, xs, axis):
+        if axis == 0 and self.device is CPU:
+            return np.array(xs)                              # a quarter of the time of np.stack
+        return self.xp.stack(xs, axis)
+
     def place(self, g, key, shape):
         """The adjoint of `cut`: `g` at `key` in zeros of `shape`."""
-        out = algebra(self.device, g.dtype).full(shape, 0)
+        out = np.zeros(shape, g.dtype) if self.device is CPU else algebra(self.device, g.dtype).full(shape, 0)
         out[key] = g
         return out
 
@@ -304,7 +350,7 @@ def draw(key: np.ndarray) -> np.random.Generator:
 class Shapes:
     """The algebra of `meta`: nothing runs, an op's `infer` is asked instead."""
 
-    eager = fast = False
+    eager = fast = narrow = False
     device = META
 
     def __init__(self, dtype: np.dtype) -> None:

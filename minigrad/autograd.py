@@ -10,22 +10,52 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from minigrad.algebra import size_of
+from minigrad.anomaly import WATCH, detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from minigrad.aval import Aval
 from minigrad.dtype import is_float
-from minigrad.errors import GraphError, ShapeError
+from minigrad.errors import DTypeError, GraphError, ShapeError
+from minigrad.ops.shape import stack
+from minigrad.rows import Rows
 from minigrad.sweep import Edge, accumulate, hooked, run_hooks, sweep, sweep_fully
-from minigrad.tensor import LEAF, Node, Tensor, changed, current, tick
+from minigrad.tensor import LEAF, InferenceTensor, Node, Tensor, changed, current, is_inference, tick
+
+
+# ---- leaves -----------------------------------------------------------------------------------
+def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
+    """Make a leaf want a gradient, or not."""
+    if requires_grad:
+        if not is_float(x.dtype):
+            raise DTypeError(f"only float tensors can require a gradient, got {x.dtype}. Convert with .float() first")
+        if x.node is None:
+            if is_inference(x) and current().kind is Tensor:
+                raise GraphError(
+                    f"requires_grad_: a tensor {x.shape} made in inference_mode can require none outside. Clone it"
+                )
+            x.node = LEAF
+    elif x.node is not None and x.node is not LEAF:
+        raise GraphError(
+            "requires_grad_(False): only a leaf can be told so; use .detach() for a tensor that an operation made"
+        )
+    else:
+        x.node = None
+    return x
 
 
 # ---- hooks ------------------------------------------------------------------------------------------------------
 class RemovableHandle:
-    """What registering a hook returns; `remove()` undoes it, once or more."""
+    """What registering a hook returns; `remove()`, or the end of a `with`, undoes it, once or more."""
 
     def __init__(self, hooks: dict, key: int) -> None:
         self._hooks, self._key = hooks, key
 
     def remove(self) -> None:
         self._hooks.pop(self._key, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.remove()
 
 
 def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
@@ -128,7 +158,7 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     targets = None if inputs is None else frozenset(_edges_of(inputs, "backward"))
     raw = roots if on_tensors else {e: g.array for e, g in roots.items()}
     work: list[Callable[[], None]] = []
-    if on_tensors or defer or targets is not None:
+    if on_tensors or defer or targets is not None or WATCH.get() is not None:
         with changed(grad=create_graph):
             grads, work = sweep_fully(
                 raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer)
@@ -161,10 +191,16 @@ def _edges_of(inputs, what: str) -> list[Edge]:
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph: bool | None = None, create_graph: bool = False,
-         allow_unused: bool = False, materialize_grads: bool = False) -> tuple[Tensor | None, ...]:
+         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
+         materialize_grads: bool = False) -> tuple[Tensor | None, ...]:
     """d outputs / d input for each input, leaf or not, without touching `.grad`; only what leads to them is computed.
 
-    An input that took no part raises, or gives None (`allow_unused`) or zeros (`materialize_grads`)."""
+    An input that took no part raises, or gives None (`allow_unused`) or zeros (`materialize_grads`).
+    `is_grads_batched`: gradients of outputs have one more axis in front, and so have the results; one walk for each.
+    `only_inputs` is there for PyTorch's sake."""
+    if is_grads_batched:
+        how = (only_inputs, allow_unused, False, materialize_grads)
+        return _batched(outputs, inputs, grad_outputs, retain_graph, create_graph, how)
     roots, ys = _roots(outputs, grad_outputs, "grad")
     edges, xs = _edges_of(inputs, "grad"), _listed(inputs, "grad")
     on_tensors = _on_tensors(ys, create_graph)
@@ -173,9 +209,20 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph: bool | None = None, c
         raw = roots if on_tensors else {e: g.array for e, g in roots.items()}
         grads, _ = sweep_fully(raw, retain=retain, on_tensors=on_tensors, targets=frozenset(edges))
         return tuple(
-            _result(x, grads.get(e), i, on_tensors, allow_unused, materialize_grads)
+            _result(x, grads.get(e), i, on_tensors, bool(allow_unused), materialize_grads)
             for i, (x, e) in enumerate(zip(xs, edges))
         )
+
+
+def _batched(outputs, inputs, grad_outputs, retain_graph, create_graph: bool, how: tuple) -> tuple[Tensor | None, ...]:
+    """`grad` for each gradient along their first axis, the results stacked; the graph is freed after the last."""
+    gs = _listed(grad_outputs, "grad")
+    n = gs[0].shape[0] if isinstance(gs[0], Tensor) and gs[0].ndim else 0
+    if not n or any(g is None or g.shape[:1] != (n,) for g in gs):
+        raise ShapeError("grad, is_grads_batched: every gradient needs one more axis in front, as long in each")
+    keep = create_graph if retain_graph is None else retain_graph
+    rows = [grad(outputs, inputs, [g[k] for g in gs], keep or k < n - 1, create_graph, *how) for k in range(n)]
+    return tuple(None if column[0] is None else stack(column) for column in zip(*rows))
 
 
 def _result(x: Tensor, g, i: int, on_tensors: bool, allow_unused: bool, materialize: bool) -> Tensor | None:
@@ -188,6 +235,7 @@ def _result(x: Tensor, g, i: int, on_tensors: bool, allow_unused: bool, material
                 "Pass allow_unused=True to get None for it"
             )
         return None
+    g = g.spread() if g.__class__ is Rows else g
     if x.node is LEAF and x.hooks:
         g = run_hooks(x.hooks, g, on_tensors)
     return g if on_tensors else Tensor(np.array(g) if isinstance(g, np.ndarray | np.generic) else g)
@@ -238,6 +286,23 @@ class set_grad_enabled(changed):
         return changed(**self.fields)(function)
 
 
+class inference_mode(changed):
+    """`with inference_mode():` or `@inference_mode` – as no_grad, and what is made can never be differentiated.
+
+    It may be read anywhere, but not saved for a backward nor written outside: RuntimeError, where no_grad is silent.
+    `inference_mode(False)` switches it off, and recording on, inside another."""
+
+    def __new__(cls, mode=True):
+        return cls()(mode) if callable(mode) else super().__new__(cls)
+
+    def __init__(self, mode: bool = True) -> None:
+        self.mode = bool(mode)
+        super().__init__(grad=not self.mode, kind=InferenceTensor if self.mode else Tensor)
+
+    def _recreate_cm(self):
+        return inference_mode(self.mode)
+
+
 class observe(changed):
     """`with observe(f):` – f(op, inputs, outputs) is called after every operation, forward and backward."""
 
@@ -253,11 +318,16 @@ class observe(changed):
 __all__ = [
     "RemovableHandle",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "grad",
+    "inference_mode",
+    "is_anomaly_enabled",
     "no_grad",
     "observe",
     "register_hook",
+    "requires_grad_",
     "retain_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]

@@ -151,6 +151,25 @@ def law_dtype(t: Trial) -> None:
         assert got == want, f"{t.op}: {name} in, {got} out"
 
 
+def law_narrow(t: Trial) -> None:
+    """float16 through an op of precision "high": values and gradients are those of float32, rounded once."""
+    if t.op.precision != "high" or "f2" not in t.narrower:
+        return
+    half = _narrow(t.arrays, "f2")
+    single = [a.astype("f4") if a.dtype == np.float16 else a for a in half]
+    pair = [_first(apply(t.op, *t.leaves(arrays))) for arrays in (half, single)]
+    want = pair[1].array.astype("f2") if is_float(t.y.dtype) else pair[1].array
+    np.testing.assert_array_equal(pair[0].array, want)
+    if t.wrt and y_floats(pair[0]):
+        g = t.g.astype("f2")
+        xs, ys = t.leaves(half), t.leaves(single)
+        narrow = grad(_first(apply(t.op, *xs)), [xs[i] for i in t.wrt], Tensor(g))
+        wide = grad(_first(apply(t.op, *ys)), [ys[i] for i in t.wrt], Tensor(g.astype("f4")))
+        for a, b in zip(narrow, wide):
+            close = 4e-3 * max(1.0, float(np.abs(b.array).max(initial=0)))               # y was rounded to 2**-11
+            np.testing.assert_allclose(a.array, b.array, rtol=4e-3, atol=close)
+
+
 def _same_place(promised: Aval, real: Aval) -> bool:
     strides = lambda a: [s for s, n in zip(a.strides, a.shape) if n > 1] if a.size else []  # noqa: E731
     return (promised.shape, promised.dtype) == (real.shape, real.dtype) and strides(promised) == strides(real)
@@ -319,6 +338,7 @@ LAWS = {
     for f in (
         law_reference,
         law_dtype,
+        law_narrow,
         law_infer,
         law_aliases,
         law_meta,

@@ -13,7 +13,7 @@ import numpy as np
 from minigrad.aval import Aval
 from minigrad.device import backend_of, device
 from minigrad.errors import GraphError
-from minigrad.tensor import LEAF, Tensor, View
+from minigrad.tensor import LEAF, InferenceTensor, Tensor, View
 
 
 def on_device(host: np.ndarray, where: str):
@@ -34,7 +34,7 @@ def rebuilt(kind: type[Tensor], values, where: str, requires_grad: bool, rest: d
 
 def reduce(x: Tensor) -> tuple:
     """For pickle: the values on the host and where they belong; the history stays behind."""
-    kind = Tensor if isinstance(x, View) else type(x)
+    kind = Tensor if isinstance(x, View | InferenceTensor) else type(x)
     values = x.o.host(x.array) if x.o.eager else x.array
     return rebuilt, (kind, values, str(x.o.device), x.node is not None, getattr(x, "__dict__", {}))
 
@@ -46,12 +46,12 @@ def deepcopy(x: Tensor, memo: dict) -> Tensor:
             f"deepcopy: a tensor of shape {x.shape} that an operation made cannot be "
             "copied with its history. Copy x.detach(), or use x.clone()"
         )
-    kind = Tensor if isinstance(x, View) else type(x)
+    kind = Tensor if isinstance(x, View | InferenceTensor) else type(x)
     t = kind.__new__(kind)
     memo[id(x)] = t
     Tensor.__init__(t, x.o.copy(x.array) if x.o.eager else Aval(x.shape, x.dtype))
     t.node = x.node
     if hasattr(x, "__dict__"):
         t.__dict__.update(copy.deepcopy(x.__dict__, memo))
-    t.grad = None if x.grad is None else deepcopy(x.grad.detach(), {})
+    t.grad = None if x.grad is None else copy.deepcopy(x.grad.detach(), {})
     return t

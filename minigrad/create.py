@@ -1,15 +1,8 @@
-"""Making tensors: from data, filled, counted and drawn; and the random streams they are drawn from.
-
-After `methods.py`.  Draws come from a counter (seed, offset), so a state is two integers and a saved one replays
-exactly.
-"""
+"""Making tensors: from data, filled, counted and drawn from the streams of `streams.py`.  After `methods.py`."""
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 import numpy as np
 
@@ -17,95 +10,23 @@ from minigrad.algebra import algebra
 from minigrad.aval import Aval
 from minigrad.device import META, Device, backend_of, device as as_device
 from minigrad.dtype import as_dtype, bool_, get_default_dtype, int64, is_float
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.random import Normal, Uniform
 from minigrad.ops.views import shape_arg
-from minigrad.tensor import LEAF, Tensor, apply
+from minigrad.streams import (  # noqa: F401 - offered from here too
+    Generator,
+    default_generator,
+    drawing_from,
+    get_rng_state,
+    manual_seed,
+    next_key,
+    set_rng_state,
+    stream,
+)
+from minigrad.tensor import LEAF, Tensor, apply, current
 
 Shape = Sequence[int]
 MAX_AXES = 64                                                     # NumPy's limit
-
-
-_DRAWING = threading.Lock()
-
-
-class Generator:
-    """A random stream: a seed and how many draws were made from it (Philox; each draw has its own counter block)."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.manual_seed(seed)
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start anew from `seed`, an integer of up to 63 bits (negative ones are folded)."""
-        self.seed, self.offset = int(seed) & (2**63 - 1), 0
-        return self
-
-    def __repr__(self) -> str:
-        return f"Generator(seed={self.seed}, offset={self.offset})"
-
-    def initial_seed(self) -> int:
-        return self.seed
-
-    def key(self) -> Tensor:
-        """The key of the next draw, handed out once whatever thread asks."""
-        with _DRAWING:
-            self.offset += 1
-            return self.get_state()
-
-    def get_state(self) -> Tensor:
-        """[seed, offset] as an int64 tensor."""
-        return Tensor(np.array([self.seed, self.offset], np.int64))
-
-    def set_state(self, state: Tensor) -> None:
-        if not isinstance(state, Tensor) or state.shape != (2,) or state.dtype != int64 or min(state.tolist()) < 0:
-            raise ValueError(f"set_state: expected the int64 tensor [seed, offset] that get_state gave, got {state!r}")
-        self.seed, self.offset = state.tolist()
-
-    def host(self) -> np.random.Generator:
-        """A NumPy generator for one shuffle or split, from the next draw of this stream."""
-        from minigrad.algebra import draw
-        return draw(self.key().array)
-
-
-default_generator = Generator(0)
-
-
-def manual_seed(seed: int) -> Generator:
-    """Seed the process's stream, from which parameters, dropout and shuffles are drawn."""
-    return default_generator.manual_seed(seed)
-
-
-def get_rng_state() -> Tensor:
-    """The state of the process's stream."""
-    return default_generator.get_state()
-
-
-def set_rng_state(state: Tensor) -> None:
-    """Continue the process's stream from a saved state."""
-    default_generator.set_state(state)
-
-
-_stream: ContextVar[Generator | None] = ContextVar("minigrad.stream", default=None)
-
-
-def stream(generator: Generator | None = None) -> Generator:
-    """The stream to draw from: the given one, else that of `drawing_from`, else the process's."""
-    return generator or _stream.get() or default_generator
-
-
-@contextmanager
-def drawing_from(generator: Generator):
-    """`with drawing_from(g):` – what names no generator draws from `g`; the process's stream stays as it is."""
-    token = _stream.set(generator)
-    try:
-        yield generator
-    finally:
-        _stream.reset(token)
-
-
-def next_key(generator: Generator | None = None) -> Tensor:
-    """The key of the next draw of a stream, by default the process's."""
-    return stream(generator).key()
 
 
 # ---- from data ---------------------------------------------------------------------------------
@@ -128,7 +49,7 @@ def _host(data) -> np.ndarray:
     """A new host array of numbers, nested sequences, arrays and Tensors."""
     host = np.array(_plain(data))
     if host.dtype == object and not isinstance(data, np.ndarray):  # integers beyond 64 bits
-        raise ValueError("tensor: an integer does not fit into int64. Write it as a float")
+        raise ArgumentError("tensor: an integer does not fit into int64. Write it as a float")
     return host
 
 
@@ -136,7 +57,7 @@ def _narrowed(host: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """`host` in `dtype`; refuses integers that it cannot hold."""
     found = host.astype(dtype)
     if host.dtype.kind in "iu" and dtype.kind in "iu" and (found != host).any():
-        raise ValueError(f"tensor: {host[found != host][0]} does not fit into {dtype}")
+        raise ArgumentError(f"tensor: {host[found != host][0]} does not fit into {dtype}")
     return found
 
 
@@ -170,7 +91,7 @@ def place(host: np.ndarray, device: str | Device):
 
 def finished(array, requires_grad: bool) -> Tensor:
     """A leaf on a raw array."""
-    t = Tensor(array)
+    t = current().kind(array)
     if requires_grad:
         check_differentiable(t.dtype)
         t.node = LEAF
@@ -250,14 +171,18 @@ def empty_like(x: Tensor, **how) -> Tensor:
     return full_like(x, 0, **how)
 
 
-def arange(*bounds, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
+def arange(*bounds, start=None, end=None, step=None, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
     """end, or start, end, or start, end, step: `end` excluded; int64 unless a bound is a float."""
+    bounds = (*(() if start is None else (start,)), *bounds, *(() if end is None else (end,)))
+    bounds = bounds if step is None else (0, *bounds, step)[-3:]
     if not 1 <= len(bounds) <= 3 or not all(isinstance(b, int | float | np.number | Tensor) for b in bounds):
         raise TypeError(f"arange: expected end, or start, end, or start, end, step, got {bounds}")
     bounds = tuple(b.item() if isinstance(b, Tensor) else b for b in bounds)
+    if dtype is not None and not is_float(as_dtype(dtype)):
+        bounds = tuple(map(int, bounds))
     start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step == 0 or not all(map(math.isfinite, bounds)) or (end - start) * step < 0:
-        raise ValueError(f"arange: from {start} to {end} in steps of {step} never ends")
+        raise ArgumentError(f"arange: from {start} to {end} in steps of {step} never ends")
     host = np.arange(start, end, step)
     host = host.astype(as_dtype(dtype) if dtype else int64 if host.dtype.kind == "i" else get_default_dtype())
     return finished(place(host, device), requires_grad)
@@ -265,12 +190,18 @@ def arange(*bounds, dtype=None, device="cpu", requires_grad: bool = False) -> Te
 
 def linspace(start: float, end: float, steps: int, *, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
     """`steps` numbers from `start` to `end`, both included."""
-    host = np.linspace(start, end, steps, dtype=as_dtype(dtype or get_default_dtype()))
+    if steps < 0:
+        raise ArgumentError(f"linspace: steps must not be negative, got {steps}")
+    start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
+    if dtype is not None and not is_float(as_dtype(dtype)):
+        start, end = int(start), int(end)
+    host = np.linspace(start, end, steps).astype(as_dtype(dtype or get_default_dtype()))
     return finished(place(host, device), requires_grad)
 
 
 def eye(n: int, m: int | None = None, *, dtype=None, device="cpu", requires_grad: bool = False) -> Tensor:
     """Ones on the diagonal."""
+    sizes((n, n if m is None else m))
     return finished(place(np.eye(n, m, dtype=as_dtype(dtype or get_default_dtype())), device), requires_grad)
 
 
@@ -317,7 +248,7 @@ def randint(
     if size is None:
         return randint(0, low, high, dtype=dtype, device=device, generator=generator)
     if high <= low:
-        raise ValueError(f"randint: no integer in {low} … {high - 1}")
+        raise ArgumentError(f"randint: no integer in {low} … {high - 1}")
     host = stream(generator).host().integers(low, high, sizes(size))
     return finished(place(host.astype(as_dtype(dtype or int64)), device), False)
 

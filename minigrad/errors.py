@@ -13,6 +13,14 @@ class DTypeError(TypeError, RuntimeError):
     """Dtypes that do not fit the operation."""
 
 
+class ArgumentError(ValueError, RuntimeError):
+    """An argument of a value that the operation does not take."""
+
+
+class PlaceError(IndexError, RuntimeError):
+    """An axis or an index outside the tensor."""
+
+
 class DeviceMismatch(ValueError, RuntimeError):
     """Arrays of two devices, or of a device and the host, in one operation."""
 
@@ -27,6 +35,10 @@ class GraphError(RuntimeError):
 
 class SimOutOfMemory(MemoryError):
     """A simulated device's limit would be exceeded; its account is as it was before."""
+
+
+class AnomalyError(ArithmeticError, RuntimeError):
+    """A NaN where anomaly mode looked for one."""
 
 
 class HookError(TypeError, ValueError, RuntimeError):

@@ -20,6 +20,7 @@ from minigrad.tensor import (
     Writes,
     call_site,
     changed,
+    check_saved,
     current,
     tick,
 )
@@ -263,6 +264,9 @@ def _own(y, inputs: list, dirty: tuple):
 
 def _record(cls, ctx, args, ys, outs) -> None:
     """One node for the call, and one more for each output if there are several."""
+    for t in ctx._kept:
+        if t is not None:
+            check_saved(t, cls.__name__)
     differentiable = [
         y
         for y, out in zip(ys, outs)

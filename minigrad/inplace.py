@@ -8,13 +8,24 @@ from __future__ import annotations
 
 from minigrad.algebra import size_of
 from minigrad.errors import GraphError
-from minigrad.tensor import LEAF, Node, Tensor, View, Writes, current, record
+from minigrad.tensor import (
+    LEAF,
+    InferenceTensor,
+    Node,
+    Tensor,
+    View,
+    Writes,
+    current,
+    is_inference_mode_enabled,
+    record,
+)
 
 
-def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
-    """`x` takes the values of `out` in its own memory, and its history: what every method ending in `_` does."""
+def overwrite(x: Tensor, out: Tensor, what: str, since: int | None = None) -> Tensor:
+    """`x` takes the values of `out` in its own memory, and its history: what every method ending in `_` does.
+    `since`: the clock when the steps that made `out` began; None if it was one op."""
     check_writable(x, out.shape, what)
-    _keep_old(x, out.node)
+    _keep_old(x, out.node, since)
     old = x.node
     if current().grad:
         if isinstance(x, View):
@@ -28,10 +39,28 @@ def overwrite(x: Tensor, out: Tensor, what: str) -> Tensor:
     return x
 
 
-def _keep_old(x: Tensor, n) -> None:
-    """The node just made may need the values that are about to be overwritten: it keeps a copy of its own."""
-    if n.__class__ is Node and n.saved:
-        n.saved = tuple(n.o.copy(v) if v is x.array else v for v in n.saved)
+def _keep_old(x: Tensor, newest, since: int | None) -> None:
+    """The nodes just made may need the values that are about to be overwritten: they keep a copy of their own."""
+    if newest.__class__ is not Node:
+        return
+    first = newest.seq if since is None else since
+    waiting, met = [newest], {newest}
+    while waiting:
+        n = waiting.pop()
+        if n.saved:
+            n.saved = tuple(n.o.copy(v) if _shows(v, x) else v for v in n.saved)
+        fresh = [e for e in n.edges or () if e.__class__ is Node and e.seq >= first and e not in met]
+        met.update(fresh)
+        waiting += fresh
+
+
+def _shows(value, x: Tensor) -> bool:
+    """Whether a saved value lies in the memory of `x`, of which an op may have saved another view."""
+    if value is x.array:
+        return True
+    if getattr(value, "base", None) is None or not x.o.eager:
+        return False
+    return x.o.storage(value) is x.o.storage(x.array)
 
 
 def _hand_on_retained(old, x: Tensor) -> None:
@@ -50,6 +79,8 @@ def store(x: Tensor, out: Tensor) -> None:
 def check_writable(x: Tensor, shape: tuple, what: str) -> None:
     """Refuse a write that PyTorch refuses: to a leaf with a history, to overlapping memory, of another shape."""
     base = x.base if isinstance(x, View) else x
+    if base.__class__ is InferenceTensor and not is_inference_mode_enabled():
+        raise GraphError(f"{what}: a tensor {x.shape} made in inference_mode may be written only there. Clone it first")
     if current().grad and (base.node is LEAF or x.node is LEAF):
         kind = "a view of a leaf" if base is not x else "a leaf"
         raise GraphError(f"{what}: {kind} that requires grad may be changed in place only under no_grad(). "

@@ -5,12 +5,26 @@ An elementwise op names its own method (`ops/elementwise.py`) and arrives by `de
 """
 from __future__ import annotations
 
-from minigrad import autograd, copying, values as p
+from minigrad import autograd, copying, draws, values as p
 from minigrad.algebra import size_of
 from minigrad.aval import Aval
 from minigrad.device import CPU, META, Device, device as as_device
-from minigrad.dtype import as_dtype, bool_, category, float16, float32, float64, int32, int64, is_float, of_number
-from minigrad.errors import DTypeError, GraphError
+from minigrad.dtype import (
+    as_dtype,
+    bool_,
+    category,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    is_float,
+    of_number,
+    uint8,
+)
+from minigrad.errors import DTypeError
 from minigrad.inplace import check_writable, overwrite, store
 from minigrad.ops import (
     bits,
@@ -32,7 +46,7 @@ from minigrad.ops.limits import clamp  # noqa: F401 - public here
 from minigrad.ops.op import cast
 from minigrad.ops.statistics import norm  # noqa: F401 - public here
 from minigrad.ops.transfer import Transfer
-from minigrad.tensor import LEAF, Tensor, View, Writes, apply, current
+from minigrad.tensor import InferenceTensor, Tensor, View, Writes, apply, current, is_inference, tick
 
 add, sub, mul, div, pow_door = (function(cls) for cls in (e.Add, e.Sub, e.Mul, e.Div, e.Pow))
 maximum, minimum, square, sqrt = (function(cls) for cls in (e.Maximum, e.Minimum, e.Square, e.Sqrt))
@@ -67,16 +81,6 @@ def _direct(cls):
 remainder, floor_divide = function(n.Remainder), function(n.FloorDivide)
 
 
-def add_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
-    """a + alpha * other."""
-    return add(a, other if alpha == 1 else literal(other, a) * alpha)
-
-
-def sub_scaled(a: Tensor, other, *, alpha=1) -> Tensor:
-    """a - alpha * other."""
-    return sub(a, other if alpha == 1 else literal(other, a) * alpha)
-
-
 def where(condition: Tensor, a, b) -> Tensor:
     """a where the condition holds, else b; gradient only to the branch taken."""
     if not isinstance(condition, Tensor) or condition.dtype != bool_:
@@ -90,9 +94,12 @@ def where(condition: Tensor, a, b) -> Tensor:
 
 
 # ---- moving and converting ---------------------------------------------------------------------
-def to(x: Tensor, *args, dtype=None, device=None, copy: bool = False) -> Tensor:
-    """In another dtype, on another device, or as another tensor: `t.to("sim:0")`, `t.to(mg.float64)`, `t.to(other)`."""
-    for a in args:
+def to(x: Tensor, *args, dtype=None, device=None, non_blocking: bool = False, copy: bool = False) -> Tensor:
+    """In another dtype, on another device, or as another tensor: `t.to("sim:0")`, `t.to(mg.float64)`, `t.to(other)`.
+    `non_blocking` (also as the first truth value among `args`; the second is `copy`) makes no difference."""
+    truths = [a for a in args if isinstance(a, bool)]
+    copy = truths[1] if len(truths) > 1 else copy
+    for a in args[:len(args) - len(truths)]:
         if isinstance(a, Tensor):
             dtype, device = a.dtype, a.o.device
         elif isinstance(a, Device) or (isinstance(a, str) and a.split(":")[0] in ("cpu", "cuda", "sim", "meta")):
@@ -119,6 +126,10 @@ def type_as(x: Tensor, other: Tensor) -> Tensor:
     return cast(x, other.dtype)
 
 
+def _converted(kind):
+    return lambda x: cast(x, as_dtype(kind))
+
+
 def cuda(x: Tensor, index: int = 0) -> Tensor:
     return to(x, device=f"cuda:{index}")
 
@@ -126,23 +137,7 @@ def cuda(x: Tensor, index: int = 0) -> Tensor:
 # ---- the graph ---------------------------------------------------------------------------------
 def detach(x: Tensor) -> Tensor:
     """The same memory without a history."""
-    return Tensor(x.array)
-
-
-def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
-    """Make a leaf want a gradient, or not."""
-    if requires_grad:
-        if not is_float(x.dtype):
-            raise DTypeError(f"only float tensors can require a gradient, got {x.dtype}. Convert with .float() first")
-        if x.node is None:
-            x.node = LEAF
-    elif x.node is not None and x.node is not LEAF:
-        raise GraphError(
-            "requires_grad_(False): only a leaf can be told so; use .detach() for a tensor that an operation made"
-        )
-    else:
-        x.node = None
-    return x
+    return Tensor(x.array) if x.__class__ is Tensor or not is_inference(x) else InferenceTensor(x.array)
 
 
 def backward(
@@ -176,13 +171,14 @@ def set_data(x: Tensor, value: Tensor) -> None:
 def _in_place(f, name: str):
     def method(x: Tensor, *args, **kwargs) -> Tensor:
         check_writable(x, x.shape, name)
+        since = tick()
         out = f(x, *args, **kwargs)
         if out.dtype != x.dtype:
             if is_float(out.dtype) and not is_float(x.dtype) or x.dtype == bool_:
                 raise DTypeError(f"{name}: a result of {out.dtype} does not fit into a {x.dtype} tensor. "
                                  f"Convert the tensor first, .to(mg.{out.dtype}), or use the form without `_`")
             out = cast(out, x.dtype)
-        return overwrite(x, out, name)
+        return overwrite(x, out, name, since)
     method.__name__, method.__doc__ = name, f"In place: {(f.__doc__ or name).splitlines()[0]}"
     return method
 
@@ -222,14 +218,14 @@ def augmented(f, name: str):
 METHODS = {
     **derived("method"),
     **public.METHODS,
-    "add": add_scaled,
-    "sub": sub_scaled,
+    "add": public.add,
+    "sub": public.sub,
     "mul": mul,
     "pow": pow,
     "maximum": maximum,
     "minimum": minimum,
     "multiply": mul,
-    "subtract": sub_scaled,
+    "subtract": public.sub,
     "__add__": _direct(e.Add),
     "__radd__": _swapped(add),
     "__sub__": _direct(e.Sub),
@@ -240,7 +236,9 @@ METHODS = {
     "__rtruediv__": _swapped(div),
     "__pow__": _operator(pow),
     "__rpow__": _swapped(pow),
-    "__matmul__": m.matmul,
+    "__matmul__": _operator(m.matmul),
+    "__rmatmul__": lambda a, b: m.matmul(b, a) if isinstance(b, Tensor) else NotImplemented,
+    "__rdiv__": _swapped(div),
     "__neg__": function(e.Neg),
     "__pos__": lambda x: x,
     "__abs__": function(e.Abs),
@@ -285,14 +283,7 @@ METHODS = {
     "sum": r.sum,
     "mean": r.mean,
     "var": r.var,
-    "max": r.max,
-    "min": r.min,
-    "amax": r.amax,
-    "amin": r.amin,
-    "argmax": r.argmax,
-    "argmin": r.argmin,
-    "all": r.all,
-    "any": r.any,
+    **{g.__name__: g for g in (r.max, r.min, r.amax, r.amin, r.argmax, r.argmin, r.all, r.any)},
     "softmax": f.softmax,
     "log_softmax": f.log_softmax,
     "logsumexp": f.logsumexp,
@@ -309,10 +300,8 @@ METHODS = {
     "clone": s.clone,
     "gather": i.gather,
     "size": p.size,
-    "numel": lambda x: size_of(x.shape),
-    "dim": lambda x: x.ndim,
-    "ndimension": lambda x: x.ndim,
-    "nelement": lambda x: size_of(x.shape),
+    **dict.fromkeys(("numel", "nelement"), lambda x: size_of(x.shape)),
+    **dict.fromkeys(("dim", "ndimension"), lambda x: x.ndim),
     "is_nonzero": p.as_bool,
     "is_complex": lambda x: False,
     "__dlpack__": p.as_dlpack,
@@ -328,14 +317,13 @@ METHODS = {
     "type_as": type_as,
     "cuda": cuda,
     "cpu": lambda x: to(x, CPU),
-    "float": lambda x: cast(x, float32),
-    "double": lambda x: cast(x, float64),
-    "half": lambda x: cast(x, float16),
-    "long": lambda x: cast(x, int64),
-    "int": lambda x: cast(x, int32),
-    "bool": lambda x: cast(x, bool_),
+    **{name: _converted(kind) for name, kind in dict(
+        float=float32, double=float64, half=float16, bfloat16="bfloat16", byte=uint8, char=int8, short=int16,
+        int=int32, long=int64, bool=bool_).items()},
     "detach": detach,
-    "requires_grad_": requires_grad_,
+    "is_inference": is_inference,
+    "to_dense": lambda x: x,
+    "requires_grad_": autograd.requires_grad_,
     "backward": backward,
     "register_hook": autograd.register_hook,
     "retain_grad": autograd.retain_grad,
@@ -345,36 +333,27 @@ METHODS = {
 }
 IN_PLACE = {
     **public.IN_PLACE,
-    "add_": add_scaled,
-    "sub_": sub_scaled,
+    **draws.IN_PLACE,
+    "add_": public.add,
+    "sub_": public.sub,
+    "subtract_": public.sub,
     "mul_": mul,
     "div_": public.div,
     "pow_": pow,
     "clamp_": public.clamp,
-    **{
-        name + "_": METHODS[name]
-        for name in (
-            "neg",
-            "abs",
-            "exp",
-            "log",
-            "sqrt",
-            "tanh",
-            "sigmoid",
-            "relu",
-            "square",
-            "reciprocal",
-            "sin",
-            "cos",
-        )
-    },
+    **{name + "_": METHODS[name] for name in
+       "neg abs exp log sqrt tanh sigmoid relu square reciprocal sin cos".split()},
 }
 PROPERTIES = {
     "T": lambda x: v.t(x) if x.ndim <= 2 else v.permute(x, *reversed(range(x.ndim))),
     "mT": lambda x: v.transpose(x, -1, -2),
+    "mH": lambda x: v.transpose(x, -1, -2),
+    "H": lambda x: v.transpose(x, -1, -2),
+    "real": lambda x: x,
     "device": lambda x: x.o.device,
     "nbytes": lambda x: size_of(x.shape) * x.dtype.itemsize,
     "itemsize": lambda x: x.dtype.itemsize,
+    "is_sparse": lambda x: False,
     "is_view": lambda x: isinstance(x, View),
 }
 
@@ -385,5 +364,5 @@ for _name, _function in IN_PLACE.items():
 for _name, _function in PROPERTIES.items():
     setattr(Tensor, _name, property(_function))
 for _name, _property in {"data": property(get_data, set_data),
-                         "requires_grad": property(lambda x: x.node is not None, requires_grad_)}.items():
+                         "requires_grad": property(lambda x: x.node is not None, autograd.requires_grad_)}.items():
     setattr(Tensor, _name, _property)

@@ -8,7 +8,7 @@ import numpy as np
 from minigrad.create import Generator, finished, next_key, place, randn, sizes, stream
 from minigrad.device import backend_of, device as as_device
 from minigrad.dtype import as_dtype, get_default_dtype, int64, is_float, promote, result_type as common
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.doors import literal
 from minigrad.ops.random import Normal
 from minigrad.tensor import Tensor, apply
@@ -30,7 +30,7 @@ def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that stands there, else 0."""
     p = _host(input, "bernoulli")
     if not is_float(input.dtype) or (p.size and not (0 <= p.min() and p.max() <= 1)):
-        raise ValueError(
+        raise ArgumentError(
             f"bernoulli: expected float probabilities in [0, 1], got {input.dtype} from {p.min()} to {p.max()}"
         )
     return _like(input, stream(generator).host().random(p.shape) < p)
@@ -40,7 +40,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Counts with the rates that stand there."""
     rate = _host(input, "poisson")
     if not is_float(input.dtype) or (rate < 0).any():
-        raise ValueError(f"poisson: expected float rates from 0, got {input.dtype}")
+        raise ArgumentError(f"poisson: expected float rates from 0, got {input.dtype}")
     return _like(input, stream(generator).host().poisson(rate))
 
 
@@ -55,9 +55,9 @@ def multinomial(
         )
     rows = w.reshape(-1, w.shape[-1])
     if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
-        raise ValueError("multinomial: weights must be finite and not negative, and in each row some above 0")
+        raise ArgumentError("multinomial: weights must be finite and not negative, and in each row some above 0")
     if not replacement and ((rows > 0).sum(1) < num_samples).any():
-        raise ValueError(f"multinomial: {num_samples} draws without replacement from rows of fewer weights above 0")
+        raise ArgumentError(f"multinomial: {num_samples} draws without replacement from rows of fewer weights above 0")
     rng = stream(generator).host()
     found = [rng.choice(rows.shape[1], num_samples, replacement, row / row.sum()) for row in rows]
     return _like(input, np.array(found, "i8").reshape(*w.shape[:-1], num_samples), int64)
@@ -91,8 +91,9 @@ def logspace(
     start: float, end: float, steps: int, base: float = 10.0, *, dtype=None, device="cpu", requires_grad: bool = False
 ) -> Tensor:
     """`steps` powers of `base`, with exponents evenly from start to end."""
+    start, end = (v.item() if isinstance(v, Tensor) else v for v in (start, end))
     if steps < 0:
-        raise ValueError(f"logspace: steps must be at least 0, got {steps}")
+        raise ArgumentError(f"logspace: steps must be at least 0, got {steps}")
     host = np.logspace(start, end, steps, base=base).astype(as_dtype(dtype or get_default_dtype()))
     return finished(place(host, device), requires_grad)
 

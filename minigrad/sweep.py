@@ -13,11 +13,13 @@ from operator import attrgetter
 
 import numpy as np
 
+from minigrad.anomaly import WATCH, watched
 from minigrad.aval import Aval
 from minigrad.errors import GraphError, HookError
-from minigrad.ops.plan import Plan, chosen, unbroadcast
+from minigrad.ops.plan import Plan, chosen, ours, unbroadcast, wide_gradients
 from minigrad.ops.shape import clone
 from minigrad.ops.traced import traced
+from minigrad.rows import Rows
 from minigrad.tensor import Node, Tensor, Writes, changed, current, site_text
 
 _by_seq = attrgetter("seq")
@@ -93,6 +95,8 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
         n = order.pop()
         g = grads.pop(n)
         if g is not None and (useful is None or n in useful or n in targets):
+            if hasattr(n.plan, "ready"):                     # checkpointed: its saved values are computed anew
+                n.plan.ready(n)
             if Writes.last > n.seq:
                 check_unwritten(n)
             g = n.plan.hooked(g, on_tensors) if isinstance(n.plan, Hooked) else g
@@ -123,7 +127,10 @@ def _pull(n: Node, g, grads, useful, targets, defer, on_tensors: bool, work: lis
     if not pairs:
         return
     values = _values(n, on_tensors)
-    for e, d in _gradients(n, g, values, now, on_tensors):
+    if not on_tensors and now and WATCH.get() is None and hasattr(n.op, "into_x") and grads[now[0][1]] is not None:
+        n.op.into_x(n.o, ours(n.o, grads, now[0][1]), g, *(values[k] for k in n.op.reads["x"]))
+        now = []
+    for e, d in watched(n, g, _gradients(n, g, values, now, on_tensors)):
         old = grads[e]
         grads[e] = d if old is None else old + d
     if later:
@@ -133,7 +140,7 @@ def _pull(n: Node, g, grads, useful, targets, defer, on_tensors: bool, work: lis
 def _do_later(n: Node, g, values: dict, pairs: list, on_tensors: bool) -> None:
     """Deferred work: the saved values must still be what they were."""
     check_values(n, values)
-    for e, d in _gradients(n, g, values, pairs, on_tensors):
+    for e, d in watched(n, g, _gradients(n, g, values, pairs, on_tensors)):
         accumulate(e, d, on_tensors)
 
 
@@ -145,6 +152,8 @@ def _gradients(n: Node, g, values: dict, pairs: list, on_tensors: bool):
     op = n.op
     if hasattr(n.plan, "gradients"):
         found = n.plan.gradients(n, g, values, on_tensors)
+    elif not on_tensors and n.o.narrow and op.precision == "high":
+        found = wide_gradients(op, n.o, g, values, [i for i, _ in pairs])
     elif hasattr(op, "vjp"):
         wanted = {i for i, _ in pairs}
         asked = tuple(i in wanted for i in range(max(n.plan.mask.bit_length(), len(op.inputs))))
@@ -195,6 +204,10 @@ _SOLE = (lambda g: sys.getrefcount(g))(object())             # what a sole owner
 
 def accumulate(leaf: Tensor, g, on_tensors: bool = False) -> None:
     """leaf.grad += g.  An array that someone else may hold too (an add gives both inputs the same g) is copied."""
+    if g.__class__ is Rows or leaf.grad.__class__ is Rows:
+        g = _with_rows(leaf, g)
+        if g is None:
+            return
     if leaf.hooks:
         g = run_hooks(leaf.hooks, g, on_tensors)
     old = leaf.grad
@@ -210,6 +223,16 @@ def accumulate(leaf: Tensor, g, on_tensors: bool = False) -> None:
         shared = sys.getrefcount(g) > _SOLE or isinstance(g, np.generic) or getattr(g, "base", None) is not None
         g = Tensor(leaf.o.copy(np.asarray(g) if isinstance(g, np.generic) else g) if shared else g)
     leaf.grad = g if old is None else old + g
+
+
+def _with_rows(leaf, g):
+    """Rows stay rows beside rows, or alone, in `leaf.grad` (then None); a hook or a dense one makes both dense."""
+    if g.__class__ is Rows and not leaf.hooks and (leaf.grad is None or leaf.grad.__class__ is Rows):
+        leaf.grad = g.owned() if leaf.grad is None else leaf.grad + g
+        return None
+    if leaf.grad.__class__ is Rows:
+        leaf.grad = leaf.grad.to_dense()
+    return g.spread() if g.__class__ is Rows else g
 
 
 def _check_grad(leaf: Tensor, old) -> None:

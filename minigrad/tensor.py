@@ -8,94 +8,21 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import os
-import sys
 import weakref
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import wraps
 
 import numpy as np
 
 from minigrad.algebra import algebra_of, size_of
 from minigrad.aval import Aval, aval_of
+from minigrad.errors import GraphError
+from minigrad.sites import INTERNAL, call_site, cells, frame, line_text, site_text  # noqa: F401 - offered from here too
 
 LEAF = type("Leaf", (), {"__repr__": lambda self: "LEAF"})()    # in Tensor.node: wants a gradient, made by no op
 tick = itertools.count(1).__next__                              # the one clock: it numbers nodes and writes
-frame = sys._getframe
-
-
-# ---- how things are done now: one context variable, one frozen value, read once per op ---------------------------
-@dataclass(frozen=True, slots=True)
-class Mode:
-    grad: bool = True
-    observers: tuple = ()              # each called as f(op, inputs, outputs) after an op ran
-    sites: bool = True                 # remember the source line of each node
-    scope: tuple = ()                  # names of the modules being called, outermost first
-
-
-MODE: ContextVar[Mode] = ContextVar("minigrad.mode", default=Mode())  # noqa: B039 - Mode is frozen
-current = MODE.get
-
-
-class changed(ContextDecorator):
-    """`with changed(grad=False):` – the mode with these fields replaced; also a decorator."""
-
-    def __init__(self, **fields) -> None:
-        self.fields, self.tokens = fields, []
-
-    def __enter__(self) -> None:
-        now = current()
-        fields = self.fields
-        if len(fields) == 1 and "grad" in fields:                  # the commonest change, without the generic machinery
-            self.tokens.append(MODE.set(Mode(fields["grad"], now.observers, now.sites, now.scope)))
-        else:
-            self.tokens.append(MODE.set(replace(now, **fields)))
-
-    def __exit__(self, *_) -> None:
-        MODE.reset(self.tokens.pop())
-
-    def __call__(self, function):
-        if (
-            inspect.iscoroutinefunction(function)
-            or inspect.isgeneratorfunction(function)
-            or inspect.isasyncgenfunction(function)
-        ):
-            raise TypeError(f"{type(self).__name__}: cannot decorate {function.__name__}, which runs in pieces; "
-                            f"put `with {type(self).__name__}():` inside it")
-        return super().__call__(function)
-
-    def _recreate_cm(self) -> changed:
-        return changed(**self.fields)
-
-
-# ---- source lines ---------------------------------------------------------------------------------------------
-_HERE = os.path.dirname(os.path.abspath(__file__))
-INTERNAL = {os.path.join(folder, name) for folder, _, names in os.walk(_HERE) for name in names if name.endswith(".py")}
-
-
-def call_site(depth: int) -> tuple:
-    """(code, lasti) of the nearest caller outside this package: two words now, file and line on demand."""
-    f = frame(depth)
-    while f.f_code.co_filename in INTERNAL and f.f_back:
-        f = f.f_back
-    return f.f_code, f.f_lasti
-
-
-def cells() -> dict[str, int]:
-    """{file name: number of the notebook cell}, where IPython runs; nothing is imported for it."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(getattr(shell, "compile", None), "_filename_map", {})
-
-
-def site_text(code, lasti: int) -> str:
-    """'file:line, in function' of a call site; in a notebook 'cell [3]:line'."""
-    if code is None:
-        return "an unknown line (sites are off)"
-    line = next((n for a, b, n in code.co_lines() if a <= lasti < b), None) or code.co_firstlineno
-    cell = cells().get(code.co_filename)
-    where = f"{code.co_filename}:{line}" if cell is None else f"cell [{cell}]:{line}"
-    return where if cell and code.co_name == "<module>" else f"{where}, in {code.co_name}"
 
 
 # ---- writes: a saved value is stale if its buffer was written after the node was made -------------------------------
@@ -138,6 +65,11 @@ class Node:
     @property
     def made_at(self) -> str:
         return site_text(self.code, self.lasti)
+
+    @property
+    def line(self) -> str:
+        """The user's line itself: 'y = x.log()'."""
+        return line_text(self.code, self.lasti)
 
     @property
     def next_functions(self) -> tuple:
@@ -207,6 +139,12 @@ class Tensor:
         return "a leaf: made by no recorded operation" if self.is_leaf else self.node.made_at
 
 
+class InferenceTensor(Tensor):
+    """What an operation made in `inference_mode`: it never takes part in a backward, and is written there alone."""
+
+    __slots__ = ()
+
+
 class Family:
     """How often a base was rewritten with its history: shared by the base and all its views."""
 
@@ -266,6 +204,71 @@ def view(op, x: Tensor, array) -> View:
     return t
 
 
+# ---- how things are done now: one context variable, one frozen value, read once per op ---------------------------
+@dataclass(frozen=True, slots=True)
+class Mode:
+    grad: bool = True
+    observers: tuple = ()              # each called as f(op, inputs, outputs) after an op ran
+    sites: bool = True                 # remember the source line of each node
+    scope: tuple = ()                  # names of the modules being called, outermost first
+    kind: type = Tensor                # of what ops make: `InferenceTensor` under inference_mode
+
+
+MODE: ContextVar[Mode] = ContextVar("minigrad.mode", default=Mode())  # noqa: B039 - Mode is frozen
+current = MODE.get
+
+
+class changed(ContextDecorator):
+    """`with changed(grad=False):` – the mode with these fields replaced; also a decorator."""
+
+    def __init__(self, **fields) -> None:
+        self.fields, self.tokens = fields, []
+
+    def __enter__(self) -> None:
+        now = current()
+        fields = self.fields
+        if len(fields) == 1 and "grad" in fields:                  # the commonest change, without the generic machinery
+            grad = fields["grad"] and now.kind is Tensor           # nothing is recorded in inference_mode
+            self.tokens.append(MODE.set(Mode(grad, now.observers, now.sites, now.scope, now.kind)))
+        else:
+            self.tokens.append(MODE.set(replace(now, **fields)))
+
+    def __exit__(self, *_) -> None:
+        MODE.reset(self.tokens.pop())
+
+    def __call__(self, function):
+        if inspect.isgeneratorfunction(function):
+            return self._in_pieces(function)
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{type(self).__name__}: cannot decorate {function.__name__}, which waits for others; "
+                            f"put `with {type(self).__name__}():` inside it")
+        return super().__call__(function)
+
+    def _in_pieces(self, function):
+        """A generator function whose every piece runs in this mode, and what is between them does not."""
+        @wraps(function)
+        def pieces(*args, **kwargs):
+            generator, piece, value = function(*args, **kwargs), "send", None
+            while True:
+                with self._recreate_cm():
+                    try:
+                        got = getattr(generator, piece)(value)
+                    except StopIteration as end:
+                        return end.value
+                try:
+                    piece, value = "send", (yield got)
+                except GeneratorExit:
+                    with self._recreate_cm():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    piece, value = "throw", error
+        return pieces
+
+    def _recreate_cm(self) -> changed:
+        return changed(**self.fields)
+
+
 # ---- apply -------------------------------------------------------------------------------------
 def apply(op, *xs: Tensor):
     """The one place where an op runs: run or infer, record if an input needs it, tell the observers.
@@ -276,8 +279,8 @@ def apply(op, *xs: Tensor):
             xs, o = op.agree(xs)
             break
     outs = run(op, o, xs)
-    y = view(op, xs[0], outs[0]) if not op.flat and op.aliases(xs[0].array) else Tensor(outs[0])
-    ys = (y, *map(Tensor, outs[1:])) if op.extra else (y,)
+    y = view(op, xs[0], outs[0]) if not op.flat and op.aliases(xs[0].array) else now.kind(outs[0])
+    ys = (y, *map(now.kind, outs[1:])) if op.extra else (y,)
     if now.grad and op.reads:
         record(op, o, xs, ys, now)
     for observer in now.observers:
@@ -288,10 +291,22 @@ def apply(op, *xs: Tensor):
 def run(op, o, xs: tuple) -> tuple:
     """The op's outputs as raw arrays (Avals on meta)."""
     try:
-        outs = op.forward(o, *(x.array for x in xs)) if o.eager else op.infer(*(x.array for x in xs))
+        if o.narrow and op.precision == "high":
+            outs = run_wide(op, o, xs)
+        else:
+            outs = op.forward(o, *(x.array for x in xs)) if o.eager else op.infer(*(x.array for x in xs))
     except (ValueError, IndexError, TypeError) as e:
         raise explained(op, xs, e) from None
     return outs if op.extra else (outs,)
+
+
+def run_wide(op, o, xs: tuple):
+    """The op on 16-bit floats as computed in float32 and rounded once; what it hands to its gradient stays wide."""
+    wide = o.wide
+    outs = op.forward(wide, *(wide.cast(x.array, wide.dtype) if x.o is o else x.array for x in xs))
+    first, rest = (outs[0], outs[1:]) if op.extra else (outs, ())
+    y = o.cast(first, o.dtype) if first.dtype == wide.dtype else first
+    return (y, *rest) if op.extra else y
 
 
 def explained(op, xs: tuple, e: Exception) -> Exception:
@@ -317,13 +332,32 @@ def record(op, o, xs: tuple, ys: tuple, now: Mode) -> None:
         return
     n = object.__new__(Node)
     n.plan = plan = op.plans.get((mask, False)) or op.plan(mask, False)
+    for i, x in enumerate(xs):
+        if x.__class__ is not Tensor and not mask >> i & 1 and op.input_name(i) in plan.names:
+            check_saved(x, op)
     n.o, n.edges, n.saved, n.shape, n.seq, n.scope = o, tuple(edges), plan.keep(xs, ys), ys[0].shape, tick(), now.scope
     n.code, n.lasti = call_site(3) if now.sites else (None, 0)
     ys[0].node = n
 
 
+def is_inference(x: Tensor) -> bool:
+    """Whether `x`, or what it shows, was made in `inference_mode`."""
+    return (x.base if isinstance(x, View) else x).__class__ is InferenceTensor
+
+
+def check_saved(x: Tensor, op) -> None:
+    """Refuse a tensor made in inference_mode as a value that backward will read."""
+    if is_inference(x):
+        raise GraphError(f"{op}: a tensor {x.shape} made in inference_mode cannot be saved for backward. "
+                         "Clone it outside, x.clone(), or make it under no_grad() instead")
+
+
 def is_grad_enabled() -> bool:
     return current().grad
+
+
+def is_inference_mode_enabled() -> bool:
+    return current().kind is InferenceTensor
 
 
 def numel(x: Tensor) -> int:

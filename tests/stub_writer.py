@@ -27,6 +27,14 @@ import numpy as np
 
 from minigrad.aval import Aval
 from minigrad.device import Device
+from minigrad.sites import (
+    INTERNAL as INTERNAL,
+    call_site as call_site,
+    cells as cells,
+    frame as frame,
+    line_text as line_text,
+    site_text as site_text,
+)
 
 _bool: TypeAlias = bool  # Tensor has methods of these names
 _int: TypeAlias = int
@@ -39,11 +47,15 @@ FIXED = {"__float__": "float", "__int__": "int", "__index__": "int", "__len__": 
          "is_floating_point": "bool", "stride": "tuple[int, ...]", "register_hook": "Any", "size": "Any",
          "tolist": "Any", "backward": "Any", "retain_grad": "None", "max": "Any", "min": "Any"}
 PROPERTY_TYPES = {
+    "H": "Tensor",
     "T": "Tensor",
+    "mH": "Tensor",
     "mT": "Tensor",
     "device": "Device",
     "nbytes": "int",
+    "real": "Tensor",
     "itemsize": "int",
+    "is_sparse": "bool",
     "is_view": "bool",
 }
 
@@ -114,8 +126,7 @@ def untangled(line: str) -> str:
 def stub() -> str:
     """The whole text."""
     tree = ast.parse((FOLDER / "tensor.py").read_text(encoding="utf-8"))
-    blocks = [HEAD, "LEAF: Any", "tick: Callable[[], int]", "frame: Callable[..., Any]", "current: Callable[[], Mode]",
-              "INTERNAL: set[str]"]
+    blocks = [HEAD, "LEAF: Any", "tick: Callable[[], int]", "current: Callable[[], Mode]"]
     for node in tree.body:
         found = outline(node)
         if found is None:

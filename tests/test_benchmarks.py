@@ -126,6 +126,21 @@ def test_first_losses_equal_a_step_written_by_hand(peer, workload):
     assert hello["losses"] == pytest.approx(expected, rel=LOSS_RTOL)
 
 
+@pytest.mark.parametrize("workload", ["c", "d", "f", "f_cell", "g", "c_inf"])  # e takes too long for a test
+def test_minigrad_does_the_work_of_the_reference(workload):
+    (_, ours), (_, theirs) = (child.start(f"{name}_eager", workload, seed=0) for name in ("minigrad", "torch"))
+    if "absent" in theirs:
+        pytest.skip(theirs["absent"])
+    assert "failure" not in ours, ours["failure"]
+    assert ours["losses"] == pytest.approx(theirs["losses"], rel=LOSS_RTOL)
+
+
+def test_minigrad_offers_every_workload():
+    from benchmarks.peers import minigrad_eager
+
+    assert set(minigrad_eager.BUILDERS) == set(workloads.DESCRIPTIONS)
+
+
 def test_a_peer_says_what_it_does_not_offer():
     with pytest.raises(NotImplementedError, match="has h, not a"):
         workloads.build({"h": None}, "a", 0)

@@ -22,9 +22,10 @@ FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in no
 
 # minigrad, in reading order. `trace` imports nothing of the project, so anybody may import it.
 LAYERS = (
-    *("errors", "dtype", "aval", "sim_allow", "sim", "device", "special", "algebra", "kernels", "tensor"),
-    *("inplace", "ops", "sweep", "autograd", "function", "copying", "values", "methods", "create", "sampling", "check"),
-    *("nn", "optim", "data", "save", "graph", "amp", "quant", "prune", "distill", "memory"),
+    *("errors", "dtype", "aval", "sim_allow", "sim", "device", "transcendental", "algebra", "sites"),
+    *("lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "sweep", "autograd", "function", "copying"),
+    *("values", "streams", "draws", "methods", "create", "checkpoint", "sampling", "check", "jacobians"),
+    *("nn", "optim", "data", "save", "search", "graph", "amp", "quant", "prune", "distill", "memory"),
     *("viz", "utils", "tour"),
 )
 OWNERS = {  # optional dependency -> the only files and folders that import it
@@ -38,7 +39,7 @@ OWNERS = {  # optional dependency -> the only files and folders that import it
     "onnxruntime": ("minigrad/graph/onnx.py",),
     "sklearn": ("minigrad/data",),
     "ml_dtypes": ("minigrad/dtype.py",),
-    "threadpoolctl": ("minigrad/kernels.py",),
+    "threadpoolctl": ("minigrad/lanes.py",),
     "psutil": ("exercises/sandbox", "simulator/executors/dask.py"),
     "dask": ("simulator/executors/dask.py", "simulator/search.py"),
     "distributed": ("simulator/executors/dask.py", "simulator/search.py"),

@@ -1,11 +1,21 @@
-"""minigrad eager, written as a user of the library writes it."""
+"""minigrad eager, written as a user of the library writes it.
+
+The models are in parts/minigrad_models.py, f and g in parts/minigrad_recurrent.py.
+"""
 
 import numpy as np
 
 import minigrad as mg
 import minigrad.nn.functional as F
 from benchmarks import workloads
+from benchmarks.peers.parts import minigrad_models as models, minigrad_recurrent
 from benchmarks.workloads import Step
+
+MODELS = {
+    "c": (models.lenet, models.momentum),
+    "d": (models.resnet, models.momentum),
+    "e": (models.gpt, models.adamw),
+}
 
 
 def train_mlp(workload: str, seed: int) -> Step:
@@ -29,6 +39,36 @@ def train_mlp(workload: str, seed: int) -> Step:
     return step
 
 
+def train(workload: str, seed: int) -> Step:
+    """One optimiser step on a fixed batch."""
+    arrays, images, labels = workloads.data(workload, seed)
+    model, optimiser = MODELS[workload]
+    p, x, target = models.parameters_of(arrays), mg.tensor(images), mg.tensor(labels)
+    optimiser = optimiser(p)
+
+    def step():
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(p, x).flatten(0, -2), target.flatten())
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    return step
+
+
+def infer(workload: str, seed: int) -> Step:
+    """The forward pass alone."""
+    arrays, inputs, _ = workloads.data(workload, seed)
+    model, _ = MODELS[workload.removesuffix("_inf")]
+    p, x = models.parameters_of(arrays), mg.tensor(inputs)
+
+    def step():
+        with mg.no_grad():
+            return model(p, x).mean().item()
+
+    return step
+
+
 def tiny(workload: str, seed: int) -> Step:
     """Multiply, add, relu, subtract, over and over."""
     a0, x = (mg.tensor(array, requires_grad=True) for array in workloads.data(workload, seed))
@@ -47,7 +87,13 @@ def tiny(workload: str, seed: int) -> Step:
     return step
 
 
-BUILDERS = {"a": train_mlp, "b": train_mlp, "h": tiny}
+BUILDERS = (
+    dict.fromkeys("ab", train_mlp)
+    | dict.fromkeys("cde", train)
+    | dict.fromkeys(("c_inf", "e_inf"), infer)
+    | minigrad_recurrent.BUILDERS
+    | {"h": tiny}
+)
 
 
 def make(workload: str, seed: int) -> Step:

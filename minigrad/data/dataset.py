@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -78,6 +78,62 @@ class ConcatDataset(Dataset):
             raise IndexError(f"ConcatDataset: item {index} of {len(self)}")
         which = bisect_right(self.ends, k)
         return self.datasets[which][k - (self.ends[which - 1] if which else 0)]
+
+
+class StackDataset(Dataset):
+    """Datasets of one length beside each other: item k is the tuple of their items k, or a dict of them."""
+
+    def __init__(self, *datasets: Any, **named: Any) -> None:
+        if bool(datasets) == bool(named):
+            raise ValueError("StackDataset: pass datasets by position (items are tuples) or by name (dicts), not both")
+        self.datasets: Any = named or datasets
+        lengths = [len(d) for d in self._all()]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"StackDataset: the datasets have {lengths} items; they must have the same number")
+
+    def _all(self) -> Iterable[Any]:
+        return self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
+
+    def __getitem__(self, index: int) -> tuple | dict:
+        if isinstance(self.datasets, dict):
+            return {name: d[index] for name, d in self.datasets.items()}
+        return tuple(d[index] for d in self.datasets)
+
+    def __len__(self) -> int:
+        return len(next(iter(self._all())))
+
+
+class IterableDataset(Dataset):
+    """Base of streams: define `__iter__()`.  A worker of a DataLoader sees all of it: share it out with
+    `get_worker_info()`."""
+
+    def __iter__(self) -> Iterator:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
+
+    def __len__(self) -> int:
+        raise TypeError(f"{type(self).__name__} is a stream and has no length")
+
+    def __getitem__(self, index: int) -> Any:
+        raise TypeError(f"{type(self).__name__} is a stream: its items come in order, not by number")
+
+    def __add__(self, other: Any) -> ChainDataset:
+        return ChainDataset([self, other])
+
+
+class ChainDataset(IterableDataset):
+    """Streams one after the other."""
+
+    def __init__(self, datasets: Iterable[IterableDataset]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator:
+        for dataset in self.datasets:
+            if not isinstance(dataset, IterableDataset):
+                raise TypeError(f"ChainDataset: a {type(dataset).__name__} is no IterableDataset; use ConcatDataset")
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(map(len, self.datasets))
 
 
 def random_split(dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None) -> list[Subset]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from minigrad.create import tensor
 from minigrad.errors import GraphError
+from minigrad.rows import values_of
 from minigrad.tensor import Tensor, Writes
 
 
@@ -20,7 +21,7 @@ def gradients(parameters: Tensor | Iterable[Tensor], name: str) -> list[Tensor]:
             "call model.parameters() again",
             stacklevel=3,
         )
-    return [p.grad for p in found if p.grad is not None]
+    return [values_of(p.grad) for p in found if p.grad is not None]
 
 
 def norm_of(g: Tensor, p: float) -> float:

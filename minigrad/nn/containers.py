@@ -167,6 +167,65 @@ class ParameterList(Numbered):
         return module_text(type(self).__name__, "", [(k, _Text(v)) for k, v in lines])
 
 
+class ParameterDict(Module):
+    """A dict of parameters; plain tensors become parameters."""
+
+    def __init__(self, parameters: Mapping[str, Tensor] | Iterable = ()) -> None:
+        self.update(parameters)
+
+    def _found(self) -> dict[str, Parameter]:
+        return {k: v for k, v in self.__dict__.items() if isinstance(v, Parameter)}
+
+    def update(self, parameters: Mapping[str, Tensor] | Iterable) -> None:
+        for name, value in dict(parameters).items():
+            self[name] = value
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"ParameterDict: {name!r} is a {type(value).__name__}, not a Tensor")
+        made = value if isinstance(value, Parameter) else Parameter(value)
+        if name in self:
+            setattr(self, name, made)
+        else:
+            self.register_parameter(name, made)
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._found()[name]
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        delattr(self, name)
+
+    def pop(self, name: str) -> Parameter:
+        """Take out and return."""
+        value = self[name]
+        del self[name]
+        return value
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._found()
+
+    def keys(self):
+        return self._found().keys()
+
+    def values(self):
+        return self._found().values()
+
+    def items(self):
+        return self._found().items()
+
+    def __repr__(self) -> str:
+        lines = [(k, f"Parameter of shape {tuple(p.shape)}, {p.dtype}") for k, p in self.items()]
+        return module_text(type(self).__name__, "", [(k, _Text(v)) for k, v in lines])
+
+
 class _Text(str):
     """A text that is its own repr."""
 

@@ -13,8 +13,11 @@ from minigrad.create import Generator, next_key
 from minigrad.dtype import int64
 from minigrad.errors import DTypeError, ShapeError
 from minigrad.methods import clamp, where
+from minigrad.nn.drawn import gumbel_softmax, rrelu
+from minigrad.nn.running import batch_norm, instance_norm
 from minigrad.ops import attention, derived
-from minigrad.ops.activations import celu, elu, gelu, glu, selu, softplus
+from minigrad.ops.activations import SELU, celu, elu, glu, selu, softplus
+from minigrad.ops.bags import channel_shuffle, embedding_bag
 from minigrad.ops.conv import conv2d
 from minigrad.ops.convolutions import (
     conv1d,
@@ -33,6 +36,7 @@ from minigrad.ops.criteria import (
     kl_div,
     margin_ranking_loss,
     multi_margin_loss,
+    multilabel_margin_loss,
     multilabel_soft_margin_loss,
     pairwise_distance,
     poisson_nll_loss,
@@ -40,13 +44,18 @@ from minigrad.ops.criteria import (
     smooth_l1_loss,
     soft_margin_loss,
     triplet_margin_loss,
+    triplet_margin_with_distance_loss,
 )
-from minigrad.ops.fused import BatchNorm, cross_entropy, layer_norm, log_softmax, softmax
+from minigrad.ops.einsum import einsum
+from minigrad.ops.embed import embedding
+from minigrad.ops.fused import cross_entropy, log_softmax, softmax
+from minigrad.ops.gelu import gelu
 from minigrad.ops.index import OneHot, check_index, getitem
+from minigrad.ops.layer_norm import layer_norm
 from minigrad.ops.limits import hardshrink, hardtanh, leaky_relu, prelu, relu6, softshrink, threshold
 from minigrad.ops.losses import BinaryCrossEntropy, SquaredError
 from minigrad.ops.matmul import linear
-from minigrad.ops.norms import group_norm, instance_norm, local_response_norm, rms_norm
+from minigrad.ops.norms import group_norm, local_response_norm, rms_norm
 from minigrad.ops.op import cast
 from minigrad.ops.padding import pad
 from minigrad.ops.pooling import (
@@ -59,12 +68,13 @@ from minigrad.ops.pooling import (
     max_pool1d,
     max_pool2d,
 )
-from minigrad.ops.public import cdist, softmin
-from minigrad.ops.random import Dropout
+from minigrad.ops.public import cdist, pdist, softmin
+from minigrad.ops.random import Bernoulli, Dropout
 from minigrad.ops.reduce_functions import amax, sum
-from minigrad.ops.statistics import cosine_similarity
-from minigrad.ops.views import flatten, reshape, squeeze
-from minigrad.tensor import Tensor, Writes, apply
+from minigrad.ops.resize import interpolate
+from minigrad.ops.statistics import cosine_similarity, norm
+from minigrad.ops.views import flatten, permute, reshape, squeeze
+from minigrad.tensor import Tensor, apply
 
 _table = derived("functional")
 relu, tanh, sigmoid, exp = (_table[name] for name in ("relu", "tanh", "sigmoid", "exp"))
@@ -78,6 +88,60 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Generat
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: p must be a probability, got {p}")
     return apply(Dropout.of(float(p)), x, next_key(generator)) if training and p else x
+
+
+def _by_channel(x: Tensor, p: float, training: bool, lead: int) -> Tensor:
+    """dropout of all that follows the first `lead` axes at once."""
+    if not (training and p):
+        return dropout(x, p, training)
+    shape = (*x.shape[:lead], *(1,) * (x.ndim - lead))
+    return x * dropout(Tensor(x.o.full(shape, 1) if x.o.eager else Aval(shape, x.dtype)), p)
+
+
+def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """dropout of whole channels of sequences (N, C, L) or (C, L)."""
+    if x.ndim not in (2, 3):
+        raise ShapeError(f"dropout1d: expected (N, C, L) or (C, L), got {x.shape}")
+    return _by_channel(x, p, training, x.ndim - 1)
+
+
+def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """dropout of whole channels of (N, C, H, W) or, as PyTorch takes three axes, (N, C, L)."""
+    if x.ndim not in (3, 4):
+        raise ShapeError(f"dropout2d: expected (N, C, H, W) or (N, C, L), got {x.shape}")
+    return _by_channel(x, p, training, 2)
+
+
+def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """dropout of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    if x.ndim not in (4, 5):
+        raise ShapeError(f"dropout3d: expected (N, C, D, H, W) or (C, D, H, W), got {x.shape}")
+    return _by_channel(x, p, training, x.ndim - 3)
+
+
+def alpha_dropout(x: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+    """dropout to selu's lowest value, scaled and moved so that mean 0 and variance 1 stay (Klambauer et al. 2017)."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"alpha_dropout: p must be a probability, got {p}")
+    if not (training and p):
+        return x
+    if p == 1:
+        return x * 0
+    low = -SELU[0] * SELU[1]
+    kept = apply(Bernoulli.of(x.shape, 1 - p), x.detach(), next_key())
+    scale = ((1 - p) * (1 + p * low * low)) ** -0.5
+    return (x * kept + (1 - kept) * low) * scale - scale * p * low
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input1ᵀ weight[o] input2 for each o: (…, I), (…, J) and weight (O, I, J) to (…, O)."""
+    if input1.shape[:-1] != input2.shape[:-1] or weight.shape[1:] != (input1.shape[-1], input2.shape[-1]):
+        raise ShapeError(
+            f"bilinear: inputs {input1.shape} and {input2.shape}, weight {weight.shape}: expected (…, I), (…, J) and "
+            "(O, I, J)"
+        )
+    y = einsum("...i,oij,...j->...o", input1, weight, input2)
+    return y if bias is None else y + bias
 
 
 def scaled_dot_product_attention(
@@ -97,18 +161,6 @@ def scaled_dot_product_attention(
     )
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of `weight` (V, D) by number: (…) of integers to (…, D).  The row `padding_idx` gets no gradient."""
-    if weight.ndim != 2:
-        raise ShapeError(f"embedding: expected a weight (V, D), got {weight.shape}")
-    check_index(input, weight.shape[0], "embedding")
-    rows = getitem(weight, input)
-    if padding_idx is None:
-        return rows
-    still = reshape(input == padding_idx % weight.shape[0], (*input.shape, 1))
-    return where(still, rows.detach(), rows)
-
-
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 (…, C) with a 1 where the class number is; C is the largest number plus 1 unless given."""
     if tensor.dtype != int64:
@@ -123,59 +175,12 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     """x / max(norm of x along dim, eps); a row of zeros stays zero, with a finite gradient."""
     if p == math.inf:
         return x / clamp(amax(x.abs(), dim, True), min=eps)
-    s = sum(x.abs() if p == 1 else x**2 if p == 2 else x.abs() ** p, dim, True)
+    if p not in (1, 2):
+        return x / clamp(norm(x, p, dim, True), min=eps)
+    s = sum(x.abs() if p == 1 else x**2, dim, True)
     far = s > eps**p
     root = where(far, s, 1.0)
-    return x / where(far, root if p == 1 else root ** (1 / p), eps)
-
-
-# ---- batch norm ----------------------------------------------------------------------------------
-def batch_norm(
-    x: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalise each channel (axis 1) with the statistics of the batch in training, else with the running ones.
-
-    In training the running ones move by `momentum` towards the batch's mean and its variance over n - 1."""
-    if not training:
-        return _scaled(x, running_mean, running_var, weight, bias, eps)
-    if math.prod(x.shape) == x.shape[1]:
-        raise ValueError(
-            f"batch_norm: one value per channel has no variance: input {x.shape} in training. "
-            "Use a larger batch, or call .eval()"
-        )
-    like = lambda v: Tensor(x.o.full(x.shape[1:2], v) if x.o.eager else Aval(x.shape[1:2], x.dtype))
-    y, mean, var = apply(BatchNorm.of(eps), x, like(1) if weight is None else weight, like(0) if bias is None else bias)
-    n = math.prod(x.shape) // max(x.shape[1], 1)
-    _move(running_mean, mean, momentum)
-    _move(running_var, var, momentum, n / max(n - 1, 1))
-    return y
-
-
-def _move(running: Tensor | None, now: Tensor, momentum: float, times: float = 1.0) -> None:
-    """running = (1 - momentum) · running + momentum · times · now, on the raw arrays: no part of the graph."""
-    if running is not None and running.o.eager:
-        r = running.array
-        r *= 1 - momentum
-        r += now.array.reshape(r.shape).astype(r.dtype) * (times * momentum)
-        Writes.note(r)
-
-
-def _scaled(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """Evaluation: one scale and one shift per channel."""
-    if mean is None or var is None:
-        raise ValueError("batch_norm: evaluation needs running_mean and running_var; pass training=True without them")
-    row = (1, -1, *(1,) * (x.ndim - 2))
-    scale = (var + eps) ** 0.5
-    scale = (1 if weight is None else weight) / scale
-    shift = -(mean * scale) if bias is None else bias - mean * scale
-    return x * reshape(scale, row) + reshape(shift, row)
+    return x / where(far, root if p == 1 else root ** 0.5, eps)
 
 
 # ---- losses --------------------------------------------------------------------------------------
@@ -206,22 +211,24 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    """-input[target], for log-probabilities (N, C) or (C) and class numbers (N) or ().
+    """-input[target], for log-probabilities (N, C), (N, C, …) or (C) and class numbers (N), (N, …) or ().
 
     Ignored rows count neither in the sum nor in the mean; the mean divides by the weights of the targets."""
     if target.dtype != int64:
         raise DTypeError(f"nll_loss: targets must be int64 class numbers, got {target.dtype}. Convert with .long()")
-    if input.ndim == 1:
-        input, target = reshape(input, (1, -1)), reshape(target, (1,))
-    if input.ndim != 2 or target.shape != input.shape[:1]:
-        raise ShapeError(f"nll_loss: input {input.shape} and target {target.shape}: expected (N, C) and (N,)")
+    shape, wide = target.shape, input.shape
+    if not wide or shape != wide[: len(wide) > 1] + wide[2:]:
+        raise ShapeError(f"nll_loss: input {wide} and target {shape}: expected (N, C, …) and (N, …), or (C) and ()")
+    if input.ndim > 2:
+        input = permute(input, 0, *range(2, input.ndim), 1)
+    input, target = reshape(input, (-1, input.shape[-1])), reshape(target, (-1,))
     kept = target != ignore_index
     safe = where(kept, target, 0)
     check_index(safe, input.shape[1], "nll_loss")
     w = cast(kept, input.dtype) if weight is None else getitem(weight, safe) * cast(kept, input.dtype)
     rows = -squeeze(input.gather(1, reshape(safe, (-1, 1))), 1)
     rows = where(kept, rows * w, 0.0)
-    return sum(rows) / sum(w) if reduction == "mean" else reduced(rows, reduction)
+    return sum(rows) / sum(w) if reduction == "mean" else reduced(reshape(rows, shape), reduction)
 
 
 def binary_cross_entropy(
@@ -263,13 +270,16 @@ __all__ = [
     "adaptive_avg_pool2d",
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
+    "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cdist",
     "celu",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv_transpose1d",
@@ -278,14 +288,19 @@ __all__ = [
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "embedding",
+    "embedding_bag",
     "flatten",
     "fold",
     "gaussian_nll_loss",
     "gelu",
     "glu",
     "group_norm",
+    "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
@@ -293,6 +308,7 @@ __all__ = [
     "hinge_embedding_loss",
     "huber_loss",
     "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -307,12 +323,14 @@ __all__ = [
     "mish",
     "mse_loss",
     "multi_margin_loss",
+    "multilabel_margin_loss",
     "multilabel_soft_margin_loss",
     "nll_loss",
     "normalize",
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
@@ -320,6 +338,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "rrelu",
     "scaled_dot_product_attention",
     "selu",
     "sigmoid",
@@ -335,5 +354,6 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
     "unfold",
 ]

@@ -1,15 +1,19 @@
-"""Layers: Linear, Conv2d, pooling, Flatten, Dropout, Embedding, and the activations.  After `containers.py`."""
+"""Layers: Linear, Bilinear, the forms of Dropout, Embedding, likeness of two inputs.  After `containers.py`.
+
+`convolutions.py`, `pooling.py`, `shapes.py`, `activations.py` and `norm.py` have the others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from minigrad.create import empty
+from minigrad.errors import ShapeError
+from minigrad.inplace import overwrite
 from minigrad.nn import functional as F, init
 from minigrad.nn.module import Module
 from minigrad.nn.parameter import Parameter
-from minigrad.ops.conv import pair
 from minigrad.tensor import Tensor
 
 
@@ -50,132 +54,98 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class Conv2d(Module):
-    """Convolution of images (N, in_channels, H, W) or (in_channels, H, W)."""
+class Bilinear(Module):
+    """x1ᵀ weight[o] x2 + bias[o]: (…, in1_features) and (…, in2_features) to (…, out_features)."""
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device="cpu",
-        dtype=None,
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device="cpu", dtype=None
     ) -> None:
-        if padding_mode != "zeros":
-            raise ValueError(
-                f"Conv2d: padding_mode {padding_mode!r} is not there yet, only 'zeros'; pad before the layer"
-            )
-        sized(in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if in_channels % groups or out_channels % groups:
-            raise ValueError(
-                f"Conv2d: groups {groups} must divide in_channels {in_channels} and out_channels {out_channels}"
-            )
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size, self.stride, self.dilation = (
-            pair(kernel_size, "kernel_size"),
-            pair(stride, "stride"),
-            pair(dilation, "dilation"),
-        )
-        self.padding = padding if isinstance(padding, str) else pair(padding, "padding")
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(*shape, device=device, dtype=dtype))
-        self.bias = Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None
+        sized(in1_features=in1_features)
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
+        self.bias = Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
-    reset_parameters = Linear.reset_parameters
+    def reset_parameters(self) -> None:
+        """All from U(-1/√in1_features, 1/√in1_features)."""
+        bound = 1 / math.sqrt(self.in1_features)
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-
-    def extra_repr(self) -> str:
-        said = [
-            str(self.in_channels),
-            str(self.out_channels),
-            f"kernel_size={self.kernel_size}",
-            f"stride={self.stride}",
-        ]
-        said += [f"padding={self.padding}"] * (self.padding != (0, 0)) + [f"dilation={self.dilation}"] * (
-            self.dilation != (1, 1)
-        )
-        said += [f"groups={self.groups}"] * (self.groups != 1) + ["bias=False"] * (self.bias is None)
-        return ", ".join(said)
-
-
-class MaxPool2d(Module):
-    """The largest of each window; the stride is the kernel size unless given."""
-
-    def __init__(self, kernel_size, stride=None, padding=0, dilation=1) -> None:
-        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
-        self.padding, self.dilation = padding, dilation
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.dilation)
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.bilinear(x1, x2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
-            "ceil_mode=False"
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
         )
 
 
-class AvgPool2d(Module):
-    """The mean of each window; the stride is the kernel size unless given."""
+class Dropping(Module):
+    """What the forms of dropout share: a probability p, and nothing happens in evaluation."""
 
-    def __init__(self, kernel_size, stride=None, padding=0) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-class Flatten(Module):
-    """Axes start_dim … end_dim as one."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.flatten(x, self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
-
-class Dropout(Module):
-    """In training each element is zero with probability p and the others grow by 1 / (1 - p); else nothing happens."""
+    function: Callable[..., Tensor]
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         if not 0 <= p <= 1:
-            raise ValueError(f"Dropout: p must be a probability, got {p}")
+            raise ValueError(f"{type(self).__name__}: p must be a probability, got {p}")
         self.p, self.inplace = p, inplace
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, self.training)
+        y = self.function(x, self.p, self.training)
+        return overwrite(x, y, type(self).__name__) if self.inplace and y is not x else y
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
+class Dropout(Dropping):
+    """In training each element is zero with probability p and the others grow by 1 / (1 - p); else nothing happens."""
+
+    function = staticmethod(F.dropout)
+
+
+class Dropout1d(Dropping):
+    """Dropout of whole channels of sequences (N, C, L) or (C, L)."""
+
+    function = staticmethod(F.dropout1d)
+
+
+class Dropout2d(Dropping):
+    """Dropout of whole channels of images (N, C, H, W)."""
+
+    function = staticmethod(F.dropout2d)
+
+
+class AlphaDropout(Dropping):
+    """Dropout that keeps mean 0 and variance 1 behind SELU (Klambauer et al. 2017)."""
+
+    function = staticmethod(F.alpha_dropout)
+
+
 class Embedding(Module):
-    """A table of num_embeddings vectors, looked up by number: (…) of integers to (…, embedding_dim)."""
+    """A table of num_embeddings vectors, looked up by number: (…) of integers to (…, embedding_dim).
+
+    `max_norm`, `norm_type`, `scale_grad_by_freq` and `sparse` are those of `F.embedding`."""
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device="cpu", dtype=None
-    ) -> None:
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+        _weight: Tensor | None = None, _freeze: bool = False, device="cpu", dtype=None,
+    ) -> None:  # fmt: skip
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ValueError(f"Embedding: padding_idx {padding_idx} is outside the {num_embeddings} rows")
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = Parameter(empty(num_embeddings, embedding_dim, device=device, dtype=dtype))
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
+        if _weight is not None:
+            if _weight.shape != (num_embeddings, embedding_dim):
+                raise ShapeError(f"Embedding: the rows are {_weight.shape}, not {(num_embeddings, embedding_dim)}")
+            self.weight = Parameter(_weight, not _freeze)
+            return
+        self.weight = Parameter(empty(num_embeddings, embedding_dim, device=device, dtype=dtype), not _freeze)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -185,115 +155,47 @@ class Embedding(Module):
             init.zeros_(self.weight.detach()[self.padding_idx])
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Embedding:
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
+    ) -> Embedding:  # fmt: skip
         """A table with given rows, which are not trained if `freeze`."""
-        table = cls(*embeddings.shape, padding_idx=padding_idx, device="meta")
-        table.weight = Parameter(embeddings, not freeze)
-        return table
+        if embeddings.ndim != 2:
+            raise ShapeError(f"Embedding.from_pretrained: expected rows (V, D), got {embeddings.shape}")
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        n, size = embeddings.shape
+        return cls(n, size, *options, _weight=embeddings, _freeze=freeze)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.embedding(input, self.weight, self.padding_idx)
+        options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+        return F.embedding(input, self.weight, self.padding_idx, *options)
 
     def extra_repr(self) -> str:
-        pad = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{pad}"
+        told = "".join(
+            f", {name}={value}"
+            for name, default in (("padding_idx", None), ("max_norm", None), ("norm_type", 2.0),
+                                  ("scale_grad_by_freq", False), ("sparse", False))
+            if (value := getattr(self, name)) != default
+        )
+        return f"{self.num_embeddings}, {self.embedding_dim}{told}"
 
 
-# ---- activations: each is a function as a module -------------------------------------------------
-class Activation(Module):
-    """A module that calls one function of x."""
+# ---- likeness of two inputs -----------------------------------------------------------------------
+class CosineSimilarity(Module):
+    """The cosine of the angle between two vectors along `dim`."""
 
-    function: Callable[..., Tensor]
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        self.dim, self.eps = dim, eps
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
-
-
-class ReLU(Activation):
-    function = staticmethod(F.relu)
-
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
-class Tanh(Activation):
-    function = staticmethod(F.tanh)
+class PairwiseDistance(Module):
+    """The p-norm of x1 - x2 + eps over the last axis."""
 
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
 
-class Sigmoid(Activation):
-    function = staticmethod(F.sigmoid)
-
-
-class SiLU(Activation):
-    function = staticmethod(F.silu)
-
-
-class ReLU6(Activation):
-    function = staticmethod(F.relu6)
-
-
-class LogSigmoid(Activation):
-    function = staticmethod(F.logsigmoid)
-
-
-class Softplus(Activation):
-    """log(1 + exp(beta x)) / beta."""
-
-    def __init__(self, beta: float = 1.0) -> None:
-        self.beta = beta
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softplus(x) if self.beta == 1 else F.softplus(x * self.beta) / self.beta
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}"
-
-
-class LeakyReLU(Module):
-    """x where it is positive, else x · negative_slope."""
-
-    def __init__(self, negative_slope: float = 0.01) -> None:
-        self.negative_slope = negative_slope
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.leaky_relu(x, self.negative_slope)
-
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}"
-
-
-class ELU(Module):
-    """x where it is positive, else alpha · (exp(x) - 1)."""
-
-    def __init__(self, alpha: float = 1.0) -> None:
-        self.alpha = alpha
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.elu(x, self.alpha)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"
-
-
-class Softmax(Module):
-    """exp(x) / sum(exp(x)) along `dim`."""
-
-    function = staticmethod(F.softmax)
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
-
-
-class LogSoftmax(Softmax):
-    """log(softmax(x)) along `dim`."""
-
-    function = staticmethod(F.log_softmax)
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -1,11 +1,15 @@
-"""Models: DigitsCNN, the net of the guided notebooks.  After `clip.py`; last of the package."""
+"""Models: DigitsCNN, the net of the guided notebooks.  `resnet.py` comes next."""
 
 from __future__ import annotations
 
+from minigrad.nn.activations import ReLU
 from minigrad.nn.containers import Sequential
-from minigrad.nn.layers import Conv2d, Dropout, Flatten, Linear, MaxPool2d, ReLU
+from minigrad.nn.convolutions import Conv2d
+from minigrad.nn.layers import Dropout, Linear
 from minigrad.nn.module import Module
 from minigrad.nn.norm import BatchNorm2d
+from minigrad.nn.pooling import MaxPool2d
+from minigrad.nn.shapes import Flatten
 from minigrad.tensor import Tensor
 
 

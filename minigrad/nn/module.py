@@ -13,9 +13,11 @@ from typing import Any, Self
 
 from minigrad.autograd import RemovableHandle
 from minigrad.dtype import float16, float32, float64
+from minigrad.nn import hooks
 from minigrad.nn.parameter import Parameter
 from minigrad.nn.state import change, load_state, own_buffers, own_parameters, state_of
 from minigrad.nn.text import module_text
+from minigrad.rows import Rows
 from minigrad.tensor import MODE, Mode, Tensor, current
 
 UNSAVED = ("_inner",)  # attributes that are not copied, pickled or compared
@@ -29,8 +31,7 @@ class Module:
     _name: str | None = None  # the attribute it was last assigned to
     _inner: tuple[Mode | None, Mode | None] = (None, None)  # the mode it was last called in, and the one it set
     _marks: dict[str, bool] = {}  # buffers: name -> whether state_dict has it
-    _before: dict[int, tuple] = {}  # hooks, made anew for the first one
-    _after: dict[int, tuple] = {}
+    _hooks: dict[str, dict[int, Any]] = {}  # place -> hooks, made anew for the first one: `hooks.py`
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward(): write def forward(self, x)")
@@ -39,10 +40,10 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         now = current()
         if not (now.grad or now.observers):
-            return self._run(args, kwargs) if self._before or self._after else self.forward(*args, **kwargs)
+            return hooks.call(self, args, kwargs) if self._hooks else self.forward(*args, **kwargs)
         token = MODE.set(self._inside(now))
         try:
-            return self._run(args, kwargs) if self._before or self._after else self.forward(*args, **kwargs)
+            return hooks.call(self, args, kwargs) if self._hooks else self.forward(*args, **kwargs)
         finally:
             MODE.reset(token)
 
@@ -57,38 +58,49 @@ class Module:
             self.__dict__["_inner"] = now, inner
         return inner
 
-    def _run(self, args: tuple, kwargs: dict) -> Any:
-        """forward between its hooks."""
-        for hook, with_kwargs in tuple(self._before.values()):
-            got = hook(self, args, kwargs) if with_kwargs else hook(self, args)
-            if got is not None:
-                args, kwargs = got if with_kwargs else (got if isinstance(got, tuple) else (got,), kwargs)
-        out = self.forward(*args, **kwargs)
-        for hook, with_kwargs in tuple(self._after.values()):
-            got = hook(self, args, kwargs, out) if with_kwargs else hook(self, args, out)
-            out = out if got is None else got
-        return out
-
+    # -- hooks: each returns a handle; `handle.remove()`, or the end of `with handle:`, takes the hook away
     def register_forward_pre_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args)` before forward; what it returns takes the place of the arguments."""
-        return self._hook("_before", (hook, with_kwargs), prepend)
+        """Call `hook(module, args)` before forward; what it returns takes the place of the arguments.
+
+        `with_kwargs`: hook(module, args, kwargs), which returns None or (args, kwargs)."""
+        return hooks.register(self, "forward_pre", (hook, with_kwargs), prepend)
 
     def register_forward_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args, output)` after forward; what it returns takes the place of the output."""
-        return self._hook("_after", (hook, with_kwargs), prepend)
+        """Call `hook(module, args, output)` after forward; what it returns takes the place of the output.
 
-    def _hook(self, place: str, entry: tuple, prepend: bool) -> RemovableHandle:
-        hooks = self.__dict__.setdefault(place, {})
-        key = max(hooks, default=0) + 1
-        hooks[key] = entry
-        if prepend:
-            rest = {k: hooks.pop(k) for k in tuple(hooks) if k != key}
-            hooks.update(rest)
-        return RemovableHandle(hooks, key)
+        `with_kwargs`: hook(module, args, kwargs, output).  `always_call`: with None even if forward raises."""
+        return hooks.register(self, "forward", (hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_output)` before backward goes through the module: a tuple, one for each output.
+        A tuple that it returns takes its place."""
+        return hooks.register(self, "backward_pre", hook, prepend)
+
+    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the positional arguments are known:
+        tuples, None for what has no gradient.  A tuple that it returns takes the place of grad_input."""
+        return hooks.register(self, "backward", hook, prepend)
+
+    def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, prefix, keep_vars)` before `state_dict`, of a parent too, reads this module."""
+        return hooks.register(self, "state_pre", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` after; it may change the dict, in place."""
+        return hooks.register(self, "state_post", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)` before loading;
+        it may change the dict, a copy, in place: renamed keys, for one."""
+        return hooks.register(self, "load_pre", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+        """Call `hook(module, incompatible_keys)` after loading; what it takes from the two lists is no error."""
+        return hooks.register(self, "load_post", hook)
 
     # -- attributes
     def __setattr__(self, name: str, value: Any) -> None:
@@ -248,7 +260,7 @@ class Module:
         """Drop the gradients, or fill them with zeros."""
         for p in self.parameters():
             if p.grad is not None:
-                p.grad = None if set_to_none else p.grad.detach() * 0
+                p.grad = None if set_to_none else p.grad.detach().zero_()
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move to a device, or convert floats to a dtype, in place: `m.to("sim:0")`, `m.to(mg.float64)`."""
@@ -256,7 +268,10 @@ class Module:
         for t in {id(t): t for each in (self.parameters(), self.buffers()) for t in each}.values():
             change(t, args, kwargs)
             if t.grad is not None:
-                change(t.grad, args, kwargs)
+                if t.grad.__class__ is Rows:
+                    t.grad = t.grad.to(*args, **kwargs)
+                else:
+                    change(t.grad, args, kwargs)
         return self
 
     def double(self) -> Self:

@@ -1,4 +1,4 @@
-"""Normalisation: BatchNorm1d, BatchNorm2d and LayerNorm.  After `layers.py`."""
+"""Normalisation: by batch, by sample, by groups of channels, by channel, by neighbours.  After `activations.py`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from minigrad.errors import ShapeError
 from minigrad.nn import functional as F, init
 from minigrad.nn.module import Module
 from minigrad.nn.parameter import Parameter
+from minigrad.ops.views import squeeze, unsqueeze
 from minigrad.tensor import Tensor
 
 
@@ -127,3 +128,120 @@ class LayerNorm(Module):
     def extra_repr(self) -> str:
         said = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
         return f"{said}, bias={self.bias is not None}"
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x²) + eps) over its last axes, of shape `normalized_shape`; then weight (Zhang & Sennrich 2019)."""
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device="cpu",
+        dtype=None,
+    ) -> None:
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        size = self.normalized_shape
+        self.weight = Parameter(empty(*size, device=device, dtype=dtype)) if elementwise_affine else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight 1."""
+        _unit(self.weight, None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(Module):
+    """Each group of channels (axis 1) of each sample to mean 0 and variance 1, then weight and bias by channel."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device="cpu",
+        dtype=None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise ValueError(f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        make = lambda wanted: Parameter(empty(num_channels, device=device, dtype=dtype)) if wanted else None
+        self.weight, self.bias = make(affine), make(affine and bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0."""
+        _unit(self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        said = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{said}, bias={self.bias is not None}"
+
+
+class InstanceNorm(BatchNorm):
+    """Each channel of each sample to mean 0 and variance 1; in evaluation by the running statistics, if tracked."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device="cpu",
+        dtype=None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        alone = x.ndim == self.axes[0]
+        if x.ndim not in self.axes or x.shape[x.ndim - self.axes[0]] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__}({self.num_features}): input {x.shape}: expected {self.axes[0]} or "
+                f"{self.axes[1]} axes, (C, …) or (N, C, …), with {self.num_features} channels"
+            )
+        mean, var = (self.running_mean, self.running_var) if self.track_running_stats else (None, None)
+        own = self.training or not self.track_running_stats
+        batch = unsqueeze(x, 0) if alone else x
+        y = F.instance_norm(batch, mean, var, self.weight, self.bias, own, self.momentum or 0.0, self.eps)
+        return squeeze(y, 0) if alone else y
+
+
+class InstanceNorm1d(InstanceNorm):
+    """InstanceNorm of (N, C, L) or (C, L)."""
+
+    axes = (2, 3)
+
+
+class InstanceNorm2d(InstanceNorm):
+    """InstanceNorm of images (N, C, H, W) or (C, H, W)."""
+
+    axes = (3, 4)
+
+
+class LocalResponseNorm(Module):
+    """x / (k + alpha · mean of the squares of `size` neighbouring channels) ** beta (Krizhevsky et al. 2012)."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

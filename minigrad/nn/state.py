@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from minigrad.autograd import no_grad
 from minigrad.device import Device
 from minigrad.dtype import is_float
+from minigrad.nn import hooks
 from minigrad.nn.parameter import Parameter
 from minigrad.tensor import Tensor
 
@@ -47,24 +48,41 @@ def places(module: Any) -> dict[str, tuple[Any, str]]:
 
 def state_of(module: Any, prefix: str, keep_vars: bool) -> dict[str, Tensor]:
     """The live tensors, detached unless `keep_vars`; a tied one is one and the same tensor under each name."""
+    for path, m in _hooked(module, "state_pre"):
+        for hook in hooks.at(m, "state_pre"):
+            hook(m, prefix + path, keep_vars)
     once: dict[int, Tensor] = {}
     state = {}
     for key, (m, name) in places(module).items():
         value = getattr(m, name)
         state[prefix + key] = value if keep_vars else once.setdefault(id(value), value.detach())
+    for path, m in _hooked(module, "state_post"):
+        for hook in hooks.at(m, "state_post"):
+            hook(m, state, prefix + path, {})
     return state
+
+
+def _hooked(module: Any, place: str) -> list[tuple[str, Any]]:
+    """(prefix of its keys, module) of the modules with hooks there."""
+    found = module.named_modules(remove_duplicate=False)
+    return [(f"{path}." if path else "", m) for path, m in found if m._hooks.get(place)]
 
 
 def load_state(module: Any, state: dict[str, Tensor], strict: bool, assign: bool) -> Incompatible:
     """Check everything, then copy everything."""
     if not hasattr(state, "items"):
         raise TypeError(f"load_state_dict: expected a dict of tensors, got {type(state).__name__}")
+    state, errors = dict(state), list[str]()
+    for path, m in _hooked(module, "load_pre"):
+        for hook in hooks.at(m, "load_pre"):
+            hook(m, state, path, {}, strict, [], [], errors)
     here = places(module)
     missing = [key for key in here if key not in state]
     unexpected = [key for key in state if key not in here]
     complaints = [_complaint(key, m, name, state[key]) for key, (m, name) in here.items() if key in state]
-    lines = [line for line in complaints if line]
-    if strict:
+    lines = [line for line in complaints if line] + errors
+    forgiving = _hooked(module, "load_post")
+    if strict and not forgiving:
         lines += [f"missing: {', '.join(missing)}"] * bool(missing)
         lines += [f"unexpected: {', '.join(map(str, unexpected))}"] * bool(unexpected)
     if lines:
@@ -76,7 +94,13 @@ def load_state(module: Any, state: dict[str, Tensor], strict: bool, assign: bool
     for key, (m, name) in here.items():
         if key in state:
             _put(m, name, state[key], assign)
-    return Incompatible(missing, unexpected)
+    found = Incompatible(missing, unexpected)
+    for _, m in forgiving:
+        for hook in hooks.at(m, "load_post"):
+            hook(m, found)
+    if strict and forgiving and any(found):
+        raise RuntimeError(f"load_state_dict: {type(module).__name__}: {found}; what was there is loaded")
+    return found
 
 
 def _complaint(key: str, module: Any, name: str, value: Any) -> str | None:

@@ -3,11 +3,12 @@ order.
 
 `FUNCTIONS` and `METHODS` are derived from the names the classes give themselves; `methods.py` puts them on Tensor.
 """
-from minigrad.ops import elementwise, compare, trig, exponential, rounding, bits, reduce, views  # noqa: F401, I001
-from minigrad.ops import diagonals, limits, activations, shape, matmul, einsum, index, random  # noqa: F401
+from minigrad.ops import elementwise, compare, trig, exponential, gamma, rounding, pairs, bits  # noqa: F401, I001
+from minigrad.ops import reduce, views  # noqa: F401
+from minigrad.ops import diagonals, limits, activations, gelu, shape, matmul, einsum, index, embed, random  # noqa: F401
 from minigrad.ops import conv, pooling, structure, padding, convolutions, indexed, scan  # noqa: F401
-from minigrad.ops import sorting, statistics, linalg, filled  # noqa: F401
-from minigrad.ops import fused, norms, attention, cells, losses, transfer, traced  # noqa: F401
+from minigrad.ops import sorting, statistics, matrices, decompositions, linalg, filled  # noqa: F401
+from minigrad.ops import fused, layer_norm, norms, attention, cells, recurrent, packing, losses, transfer, traced  # noqa: F401
 from minigrad.ops.doors import function
 from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
 from minigrad.ops.samples import Sample

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from minigrad.errors import ShapeError
 from minigrad.ops.doors import function
-from minigrad.ops.elementwise import Sigmoid, Softplus
+from minigrad.ops.elementwise import Sigmoid, Softplus, Where, log1p_small
 from minigrad.ops.limits import Activation
 from minigrad.ops.op import NoOnnx, op
 from minigrad.ops.reduce import axes_of
@@ -20,7 +18,7 @@ SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # K
 
 def logistic(o, x):
     """1 / (1 + exp(-x)) without overflow."""
-    return (o.tanh(x * o.lit(0.5)) + o.one) * o.lit(0.5)
+    return o.sigmoid(x)
 
 
 @op
@@ -42,49 +40,6 @@ class Silu(Activation):
 
 
 @op
-class Gelu(Activation):
-    """x · Φ(x), with the normal distribution Φ"""
-
-    onnx, ops_per_element = "Gelu", 34
-
-    def share(self, o, x):
-        return (o.erf(x * o.lit(math.sqrt(0.5))) + o.one) * o.lit(0.5)
-
-    def forward(self, o, x):
-        return x * self.share(o, x)
-
-    def dx(self, o, g, x):
-        density = o.exp(x * x * o.lit(-0.5)) * o.lit(1 / math.sqrt(2 * math.pi))
-        return g * (self.share(o, x) + x * density)
-
-    @staticmethod
-    def reference(x):
-        return x * (1 + np.vectorize(math.erf, otypes=["f8"])(x / math.sqrt(2))) / 2
-
-
-@op
-class GeluTanh(Activation):
-    """x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, close to gelu"""
-
-    onnx, ops_per_element = NoOnnx("Gelu with approximate='tanh'"), 18
-
-    def inner(self, o, x):
-        return x * (x * x * o.lit(0.044715 * math.sqrt(2 / math.pi)) + o.lit(math.sqrt(2 / math.pi)))
-
-    def forward(self, o, x):
-        return x * (o.tanh(self.inner(o, x)) + o.one) * o.lit(0.5)
-
-    def dx(self, o, g, x):
-        t = o.tanh(self.inner(o, x))
-        slope = x * x * o.lit(3 * 0.044715 * math.sqrt(2 / math.pi)) + o.lit(math.sqrt(2 / math.pi))
-        return g * ((t + o.one + x * (o.one - t * t) * slope) * o.lit(0.5))
-
-    @staticmethod
-    def reference(x):
-        return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
-
-
-@op
 class Elu(Activation):
     """x · scale where it is positive, else alpha · scale · (exp(x · inner) - 1)"""
 
@@ -94,8 +49,9 @@ class Elu(Activation):
     onnx, domain, ops_per_element = "Elu", ("away",), 10
 
     def forward(self, o, x):
-        low = o.expm1(o.minimum(x, o.zero) * o.lit(self.inner)) * o.lit(self.alpha * self.scale)
-        return o.where(x <= o.zero, low, x * o.lit(self.scale))
+        low = o.minimum(x, o.zero) * o.lit(self.inner)
+        below = o.tanh(low * o.lit(0.5)) * (o.exp(low) + o.one)              # expm1, whose loop is not vectorised
+        return below * o.lit(self.alpha * self.scale) + o.positive(x) * o.lit(self.scale)
 
     def dx(self, o, g, x):
         slope = o.exp(o.minimum(x, o.zero) * o.lit(self.inner)) * o.lit(self.alpha * self.scale * self.inner)
@@ -109,7 +65,7 @@ class Elu(Activation):
 class Softsign(Activation):
     """x / (1 + |x|)"""
 
-    functional, onnx, domain = "softsign", "Softsign", ("away",)
+    functional, onnx, domain, takes = "softsign", "Softsign", ("away",), "float"
 
     def forward(self, o, x):
         return x / (o.abs(x) + o.one)
@@ -130,10 +86,10 @@ class LogSigmoid(Activation):
     functional, onnx, ops_per_element = "logsigmoid", NoOnnx("Log of Sigmoid"), 18
 
     def forward(self, o, x):
-        return o.minimum(x, o.zero) - o.log1p(o.exp(-o.abs(x)))
+        return o.minimum(x, o.zero) - log1p_small(o, o.exp(-o.abs(x)))
 
     def dx(self, o, g, x):
-        return g * ((o.one - o.tanh(x * o.lit(0.5))) * o.lit(0.5))
+        return g * o.sigmoid(-x)
 
     @staticmethod
     def reference(x):
@@ -147,7 +103,7 @@ class Mish(Activation):
     functional, onnx, ops_per_element = "mish", "Mish", 30
 
     def gate(self, o, x):
-        return o.tanh(o.maximum(x, o.zero) + o.log1p(o.exp(-o.abs(x))))
+        return o.tanh(o.maximum(x, o.zero) + log1p_small(o, o.exp(-o.abs(x))))
 
     def forward(self, o, x):
         return x * self.gate(o, x)
@@ -165,7 +121,7 @@ class Mish(Activation):
 class Tanhshrink(Activation):
     """x - tanh(x)"""
 
-    functional, onnx, ops_per_element = "tanhshrink", NoOnnx("Sub of Tanh"), 9
+    functional, onnx, ops_per_element, takes = "tanhshrink", NoOnnx("Sub of Tanh"), 9, "float"
 
     def forward(self, o, x):
         return x - o.tanh(x)
@@ -180,13 +136,6 @@ class Tanhshrink(Activation):
 
 
 # ---- as functions --------------------------------------------------------------------------------
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x · Φ(x), exactly or by a tanh (Hendrycks and Gimpel 2016)."""
-    if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: approximate {approximate!r} is not one of 'none', 'tanh'")
-    return function(Gelu if approximate == "none" else GeluTanh)(input)
-
-
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """x where it is positive, else alpha · (exp(x) - 1)."""
     return function(Elu, float(alpha), 1.0, 1.0)(input)
@@ -205,8 +154,9 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta · x)) / beta without overflow.  `threshold` is PyTorch's and not needed."""
-    return function(Softplus)(input) if beta == 1 else function(Softplus)(input * beta) / beta
+    """log(1 + exp(beta · x)) / beta without overflow; x itself where beta · x is above a `threshold` other than 20."""
+    y = function(Softplus)(input) if beta == 1 else function(Softplus)(input * beta) / beta
+    return y if threshold == 20 else function(Where)(input.detach() * beta > threshold, input, y)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

@@ -1,4 +1,4 @@
-"""One step of an LSTM and of a GRU, each as one op behind the matrix products of its gates.  After `attention.py`.
+"""One step of an LSTM, a GRU, a Tree-LSTM: each one op behind the products of its gates.  After `attention.py`.
 
 An op has one differentiable output, so an LSTM's is both its states side by side.
 """
@@ -110,6 +110,45 @@ class GRUStep(Op):
             Sample(cls.of(), s)
             for s in (("normal(3,6)", "normal(3,6)", "normal(3,2)"), ("normal(3)", "normal(3)", "normal(1)"))
         ]
+
+
+@op
+class TreeStep(Op):
+    """Gates z (…, 3H: input, output, cell) and what the forget gates keep (…, H) to the states (…, 2H): h, then c"""
+
+    exact, onnx, precision = True, NoOnnx("composed of Sigmoid, Tanh and Mul"), "high"
+
+    def forward(self, o, z, kept):
+        i, q, u = parts(o, z, 3)
+        new = logistic(o, i) * o.tanh(u) + kept
+        return o.cat((logistic(o, q) * o.tanh(new), new), -1)
+
+    def vjp(self, o, needs, g, z, y):
+        i, q, u = parts(o, z, 3)
+        i, q, u = logistic(o, i), logistic(o, q), o.tanh(u)
+        gh, gc = parts(o, g, 2)
+        t = o.tanh(parts(o, y, 2)[1])
+        dc = gc + gh * q * (o.one - t * t)
+        dz = (dc * u * i * (o.one - i), gh * t * q * (o.one - q), dc * i * (o.one - u * u))
+        return o.cat(dz, -1) if needs[0] else None, dc
+
+    def infer(self, z: Aval, kept: Aval) -> Aval:
+        if z.ndim != kept.ndim or not z.ndim or z.shape != (*kept.shape[:-1], 3 * kept.shape[-1]):
+            raise ShapeError(f"tree_step: gates {z.shape} and kept {kept.shape}: expected (…, 3H) and (…, H)")
+        return Aval((*kept.shape[:-1], 2 * kept.shape[-1]), z.dtype)
+
+    def flops(self, y: Aval, z: Aval, kept: Aval) -> int:
+        return 40 * kept.size
+
+    def reference(self, z, kept):
+        i, q, u = np.split(z, 3, -1)
+        new = _sigmoid(i) * np.tanh(u) + kept
+        return np.concatenate([_sigmoid(q) * np.tanh(new), new], -1)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        shapes = (("normal(3,6)", "normal(3,2)"), ("normal(6)", "normal(2)"), ("normal(0,6)", "normal(0,2)"))
+        return [Sample(cls.of(), s) for s in shapes]
 
 
 # ---- as functions --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from minigrad.ops.op import NoOnnx, Predicate, op
 class Greater(Predicate):
     """a > b"""
 
+    numbers = "second"
     functional, method, onnx, reference = "gt", "gt", "Greater", np.greater
 
     def forward(self, o, a, b):
@@ -20,6 +21,7 @@ class Greater(Predicate):
 class GreaterEqual(Predicate):
     """a >= b"""
 
+    numbers = "second"
     functional, method, onnx, reference = "ge", "ge", "GreaterOrEqual", np.greater_equal
 
     def forward(self, o, a, b):
@@ -30,6 +32,7 @@ class GreaterEqual(Predicate):
 class Less(Predicate):
     """a < b"""
 
+    numbers = "second"
     functional, method, onnx, reference = "lt", "lt", "Less", np.less
 
     def forward(self, o, a, b):
@@ -40,6 +43,7 @@ class Less(Predicate):
 class LessEqual(Predicate):
     """a <= b"""
 
+    numbers = "second"
     functional, method, onnx, reference = "le", "le", "LessOrEqual", np.less_equal
 
     def forward(self, o, a, b):
@@ -50,6 +54,7 @@ class LessEqual(Predicate):
 class Equal(Predicate):
     """a == b"""
 
+    numbers = "second"
     functional, method, onnx, reference = "eq", "eq", "Equal", np.equal
 
     def forward(self, o, a, b):
@@ -60,6 +65,7 @@ class Equal(Predicate):
 class NotEqual(Predicate):
     """a != b"""
 
+    numbers = "second"
     functional, method, onnx, reference = "ne", "ne", NoOnnx("Not of Equal"), np.not_equal
 
     def forward(self, o, a, b):
@@ -70,6 +76,7 @@ class NotEqual(Predicate):
 class And(Predicate):
     """a and b, of truth values"""
 
+    numbers = "none"
     functional, method, onnx, reference, domain = "logical_and", "logical_and", "And", np.logical_and, ("truth",)
 
     def forward(self, o, a, b):
@@ -80,6 +87,7 @@ class And(Predicate):
 class Or(Predicate):
     """a or b, of truth values"""
 
+    numbers = "none"
     functional, method, onnx, reference, domain = "logical_or", "logical_or", "Or", np.logical_or, ("truth",)
 
     def forward(self, o, a, b):

@@ -9,8 +9,9 @@ import math
 
 import numpy as np
 
+from minigrad import kernels
 from minigrad.aval import Aval
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.op import NoOnnx, Op, op
 from minigrad.ops.samples import Sample
 from minigrad.ops.shape import Pad
@@ -24,7 +25,7 @@ def pair(v: int | tuple[int, int], name: str) -> Pair:
     """One number for both axes, or one for each."""
     p = (v, v) if isinstance(v, int | np.integer) else tuple(v)
     if len(p) != 2 or not all(isinstance(n, int | np.integer) for n in p):
-        raise ValueError(f"{name}: expected an integer or a pair of them, got {v!r}")
+        raise ArgumentError(f"{name}: expected an integer or a pair of them, got {v!r}")
     return int(p[0]), int(p[1])
 
 
@@ -106,6 +107,10 @@ class Conv2d(Op):
     groups: int = 1
     exact, onnx, precision, functional = True, "Conv", "low", "conv2d"
 
+    def _sizes(self, x_shape, w_shape):
+        shapes = tuple(x_shape), tuple(w_shape)
+        return kernels.convolution(*shapes, self.stride, self.padding, self.dilation, self.groups)
+
     def _columns(self, o, x, kernel):
         """(G, N·OH·OW, C/G·KH·KW): one row per window."""
         n, c = x.shape[:2]
@@ -124,6 +129,8 @@ class Conv2d(Op):
 
     def forward(self, o, x, w):
         self._check(x, w)
+        if kernels.serves(x, w):
+            return kernels.convolve(self._sizes(x.shape, w.shape), x, w)
         n, (oh, ow) = (
             x.shape[0],
             out_sizes(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, "conv2d"),
@@ -133,10 +140,19 @@ class Conv2d(Op):
         y = o.transpose(o.reshape(y, (self.groups, n, oh, ow, flat.shape[1])), (1, 0, 4, 2, 3))
         return o.reshape(y, (n, w.shape[0], oh, ow))
 
+    def vjp(self, o, needs, g, x, w):
+        if kernels.serves(g, x, w):
+            return kernels.convolve_back(self._sizes(x.shape, w.shape), needs, g, x, w)
+        return self.dx(o, g, x.shape, w) if needs[0] else None, self.dw(o, g, x, w.shape) if needs[1] else None
+
     def dw(self, o, g, x, w_shape):
+        if kernels.serves(g, x):
+            return kernels.convolve_back(self._sizes(x.shape, w_shape), (False, True), g, x, None)[1]
         return o.reshape(o.matmul(o.mT(self._rows(o, g)), self._columns(o, x, w_shape[2:])), w_shape)
 
     def dx(self, o, g, x_shape, w):
+        if kernels.serves(g, w):
+            return kernels.convolve_back(self._sizes(x_shape, w.shape), (True, False), g, None, w)[0]
         (n, c, h, wd), (kh, kw), k = x_shape, w.shape[2:], self.groups
         flat = o.reshape(w, (k, w.shape[0] // k, c // k * kh * kw))
         cols = o.matmul(self._rows(o, g), flat)                                    # (G, N·OH·OW, C/G·KH·KW)
@@ -204,6 +220,10 @@ class MaxPool2d(Op):
     def forward(self, o, x):
         (a, b) = self.padding
         x = o.pad(x, ((0, 0),) * (x.ndim - 2) + ((a, a), (b, b)), -math.inf) if a or b else x
+        if kernels.serves(x) and math.prod(self.kernel) < 128:
+            found = kernels.largest(x, self.kernel, self.stride, self.dilation)
+            if found is not None:
+                return found[0], found[1][..., None]
         w = o.windows(x, self.kernel, self.stride, self.dilation)
         w = o.reshape(w, (*w.shape[:-2], self.kernel[0] * self.kernel[1]))
         index = o.argmax(w, -1, True)
@@ -212,6 +232,10 @@ class MaxPool2d(Op):
 
     def dx(self, o, g, x_shape, index):
         (a, b), (h, w) = self.padding, x_shape[-2:]
+        if kernels.serves(g) and math.prod(self.kernel) < 128:
+            full = (*x_shape[:-2], h + 2 * a, w + 2 * b)
+            wide = kernels.largest_back(g, index[..., 0], full, self.kernel, self.stride, self.dilation)
+            return wide[..., a:a + h, b:b + w] if a or b else wide
         cells = o.add_along(o.reshape(g, (*g.shape, 1)), index, len(g.shape), self.kernel[0] * self.kernel[1])
         cells = o.reshape(cells, (*g.shape, *self.kernel))
         wide = o.fold(cells, (*x_shape[:-2], h + 2 * a, w + 2 * b), self.stride, self.dilation)
@@ -252,7 +276,7 @@ def conv2d(
         x, padding = _same(x, weight.shape[2:], stride, dilation), 0
     padding = (0, 0) if padding == "valid" else pair(padding, "padding")
     if min(stride) < 1 or min(dilation) < 1 or min(padding) < 0 or groups < 1:
-        raise ValueError(
+        raise ArgumentError(
             f"conv2d: stride {stride}, dilation {dilation}, groups {groups} must be at least 1 and padding {padding} "
             f"at least 0"
         )

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from minigrad.aval import Aval
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.conv import Conv2d, Fold, Pair, Windows, conv2d, out_sizes, pair
 from minigrad.ops.op import Op, op
 from minigrad.ops.pooling import sizes_of
@@ -114,7 +114,7 @@ def conv_transpose2d(
         return reshape(y, y.shape[1:])
     s, p, m, d = (pair(v, "conv_transpose2d") for v in (stride, padding, output_padding, dilation))
     if min(*s, *d, groups) < 1 or min(*p, *m) < 0 or any(v >= max(a, b) for v, a, b in zip(m, s, d)):
-        raise ValueError(
+        raise ArgumentError(
             f"conv_transpose2d: stride {s}, dilation {d}, groups {groups} must be at least 1, padding {p} at least 0, "
             f"output_padding {m} below the stride or the dilation"
         )

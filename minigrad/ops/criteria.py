@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 
+from minigrad.aval import Aval
 from minigrad.dtype import int64
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Abs, Exp, Log, Softplus, Where
 from minigrad.ops.exponential import Xlogy
 from minigrad.ops.index import check_index, getitem
+from minigrad.ops.indexed import scatter_add
 from minigrad.ops.limits import clamp
 from minigrad.ops.losses import Huber
+from minigrad.ops.op import cast
 from minigrad.ops.reduce_functions import mean, sum
+from minigrad.ops.scan import cumsum
 from minigrad.ops.statistics import cosine_similarity, norm
 from minigrad.ops.views import reshape, unsqueeze
 from minigrad.tensor import Tensor
@@ -23,7 +27,7 @@ where, exp, log, softplus, absolute, xlogy = (function(cls) for cls in (Where, E
 def reduced(loss: Tensor, reduction: str) -> Tensor:
     """The mean or the sum of a loss, or all of it for "none"."""
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
+        raise ArgumentError(f"reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
     return mean(loss) if reduction == "mean" else sum(loss) if reduction == "sum" else loss
 
 
@@ -31,14 +35,14 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """Squared near 0, straight beyond `delta` (Huber 1964)."""
     if delta <= 0:
-        raise ValueError(f"huber_loss: delta must be above 0, got {delta}")
+        raise ArgumentError(f"huber_loss: delta must be above 0, got {delta}")
     return reduced(function(Huber, float(delta))(input, target), reduction)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """huber_loss / beta; with beta 0 the absolute error."""
     if beta < 0:
-        raise ValueError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
+        raise ArgumentError(f"smooth_l1_loss: beta must be at least 0, got {beta}")
     if beta == 0:
         return reduced(absolute(input - target), reduction)
     return reduced(function(Huber, float(beta))(input, target) / beta, reduction)
@@ -121,19 +125,40 @@ def multi_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Σ over the other classes of max(0, margin - input[target] + input[j])ᵖ / C."""
-    if target.dtype != int64 or p not in (1, 2):
-        raise DTypeError(
-            f"multi_margin_loss: p must be 1 or 2, got {p}, and targets int64 class numbers, got {target.dtype}"
-        )
-    rows = input if input.ndim > 1 else unsqueeze(input, 0)
+    if reduction not in ("mean", "sum", "none"):
+        raise ArgumentError(f"multi_margin_loss: reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
+    if weight is not None and weight.ndim != 1:
+        raise ArgumentError(f"multi_margin_loss: weight must be one-dimensional, got {weight.shape}")
+    if p not in (1, 2):
+        raise ArgumentError(f"multi_margin_loss: p must be 1 or 2, got {p}")
+    if target.dtype != int64:
+        raise DTypeError(f"multi_margin_loss: targets must be int64 class numbers, got {target.dtype}")
+    rows = input if input.ndim > 1 else reshape(input, (1, -1))
+    if input.ndim > 2 or not rows.shape[1] or target.ndim > 1 or target.numel() != rows.shape[0]:
+        raise ShapeError(f"multi_margin_loss: input {input.shape} and target {target.shape}: expected (N, C) and (N)")
     number = reshape(target, (-1, 1))
     check_index(number, rows.shape[1], "multi_margin_loss")
     near = _above(rows - rows.gather(1, number) + margin)
     near = near if p == 1 else near * near
     near = near if weight is None else near * reshape(getitem(weight, reshape(target, -1)), (-1, 1))
-    own = getitem(near, (slice(None), slice(0, 1))) * 0 + margin**p
-    own = own if weight is None else own * reshape(getitem(weight, reshape(target, -1)), (-1, 1))
-    loss = (sum(near, 1) - reshape(own, -1)) / rows.shape[1]
+    own = number == Tensor(rows.o.arange(rows.shape[1]) if rows.o.eager else Aval((rows.shape[1],), int64))
+    loss = sum(where(own, literal(0.0, near), near), 1) / rows.shape[1]
+    return reduced(loss if input.ndim > 1 else reshape(loss, ()), reduction)
+
+
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Σ over the classes named (in each row up to the first -1) and the others of max(0, 1 - named + other) / C."""
+    if target.dtype != int64 or target.shape != input.shape or input.ndim > 2:
+        raise ShapeError(f"multilabel_margin_loss: expected input (N, C) or (C) and int64 targets of that shape, got "
+                         f"{input.shape} and {target.dtype} {target.shape}")
+    x, t = (reshape(v, (1, -1)) if v.ndim < 2 else v for v in (input, target))
+    kept = cumsum(cast(t < 0, int64), 1) == 0
+    safe = where(kept, t, literal(0, t))
+    check_index(safe, x.shape[1], "multilabel_margin_loss")
+    named = scatter_add(cast(safe, int64) * 0, 1, safe, cast(kept, int64)) > 0
+    near = _above(1 - unsqueeze(x.gather(1, safe), 2) + unsqueeze(x, 1))
+    counts = unsqueeze(kept, 2) & unsqueeze(named == False, 1)  # noqa: E712 - a Tensor, not a truth value
+    loss = sum(where(counts, near, literal(0.0, near)), (1, 2)) / x.shape[1]
     return reduced(loss if input.ndim > 1 else reshape(loss, ()), reduction)
 
 
@@ -163,6 +188,8 @@ def triplet_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin); `swap`: the nearer of anchor and positive counts."""
+    if margin <= 0:
+        raise ArgumentError(f"triplet_margin_loss: margin must be greater than 0, got {margin}")
     if anchor.ndim != positive.ndim or anchor.ndim != negative.ndim:
         raise ShapeError(f"triplet_margin_loss: {anchor.shape}, {positive.shape} and {negative.shape} differ in rank")
     far = pairwise_distance(anchor, negative, p, eps)
@@ -170,3 +197,24 @@ def triplet_margin_loss(
         other = pairwise_distance(positive, negative, p, eps)
         far = where(far < other, far, other)
     return reduced(_above(pairwise_distance(anchor, positive, p, eps) - far + margin), reduction)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function=None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """As `triplet_margin_loss`, with a distance of your own."""
+    if margin <= 0:
+        raise ArgumentError(f"triplet_margin_with_distance_loss: margin must be greater than 0, got {margin}")
+    distance = distance_function or pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        other = distance(positive, negative)
+        far = where(far < other, far, other)
+    return reduced(_above(near - far + margin), reduction)

@@ -18,7 +18,20 @@ from minigrad.device import CPU
 from minigrad.dtype import category, of_number
 from minigrad.ops.plan import build, chosen, saved_names
 from minigrad.ops.symbols import PYTHON, NotSymbolic, emit
-from minigrad.tensor import INTERNAL, LEAF, Node, Tensor, apply, call_site, current, frame, tick
+from minigrad.tensor import (
+    INTERNAL,
+    LEAF,
+    Node,
+    Tensor,
+    View,
+    apply,
+    call_site,
+    check_saved,
+    current,
+    frame,
+    tick,
+    view,
+)
 
 NUMBERS = (bool, int, float, np.number, np.bool_)
 KNOWN = (Tensor, *NUMBERS, np.ndarray)   # what an operator answers for; an array it refuses, with the way out
@@ -55,6 +68,14 @@ def literal(value, like: Tensor, name: str = "operation") -> Tensor:
     return _literal(value, o)
 
 
+def only_tensor(value, like: Tensor, name: str = "operation") -> Tensor:
+    """`value`, which must be a Tensor, as PyTorch has it for some functions of two."""
+    if isinstance(value, Tensor):
+        return value
+    raise TypeError(f"{name}: expected a Tensor beside a tensor of shape {like.shape}, got {value!r}. Make it a tensor "
+                    "first: mg.tensor(...)")
+
+
 def operand(value, beside, name: str) -> Tensor:
     """The first operand of a public function: a Tensor, or a number beside a Tensor."""
     if isinstance(value, Tensor):
@@ -67,17 +88,17 @@ def operand(value, beside, name: str) -> Tensor:
 # ---- the source of a door -------------------------------------------------------------------------------------------
 _HEAD = """def {name}({args}):
     "{doc}"
-    if a.__class__ is not Tensor: a = operand(a, {last}, {label!r})
+    if a.__class__ is not Tensor and a.__class__ is not View: a = operand(a, {last}, {label!r})
 {lift}    now = current(); o = a.o
     if {other}not o.fast or now.observers: return apply(op, {args})
     {arrays}
     try: y = {forward}
     except (ValueError, TypeError): return apply(op, {args})
     if y.__class__ is not ndarray: y = asarray(y)
-    t = new(Tensor); t.array = y; t.o = {o}
+    t = new(now.kind); t.array = y; t.o = {o}
 """
-_LIFT = ("    if {0}.__class__ is not Tensor: {0} = literal({0}, a, {label!r})\n", """\
-    if {0}.__class__ is not Tensor:
+_LIFT = ("    if {0}.__class__ is not Tensor and {0}.__class__ is not View: {0} = literal({0}, a, {label!r})\n", """\
+    if {0}.__class__ is not Tensor and {0}.__class__ is not View:
         if not isinstance({0}, KNOWN): return NotImplemented
         {0} = literal({0}, a, {label!r})
 """)
@@ -109,7 +130,9 @@ def _branch(op, mask: int, keyword: str) -> str:
     saved = "".join(value(n) + ", " for n in names)
     edges = "".join(f"{'abc'[i]} if e{i} is LEAF else e{i}, " for i in numbers)
     plan = f"p{mask}a" if op.exact else f"p{mask}a if alike else p{mask}"
-    return f"    {keyword}: n.edges = ({edges}); n.saved = ({saved}); n.plan = {plan}\n"
+    constant = [c for i, c in enumerate("abc"[:len(op.inputs)]) if i not in numbers and op.inputs[i] in names]
+    checks = "".join(f"; {c}.__class__ is Tensor or check_saved({c}, op)" for c in constant)
+    return f"    {keyword}: n.edges = ({edges}); n.saved = ({saved}); n.plan = {plan}{checks}\n"
 
 
 def _branches(op) -> str:
@@ -199,9 +222,12 @@ def door(op, operator: bool = False) -> Callable[..., Tensor]:
 def open_door(me: FunctionType) -> FunctionType:
     """Compile a door's code in its own scope and put it in place."""
     scope, op = me.__globals__, me.__globals__["op"]
-    scope.update(Tensor=Tensor, Node=Node, LEAF=LEAF, INTERNAL=INTERNAL, apply=apply, literal=literal, operand=operand,
+    free = scope["operator"] or op.numbers == "both"
+    scope.update(Tensor=Tensor, Node=Node, LEAF=LEAF, INTERNAL=INTERNAL, apply=apply,
+                 literal=only_tensor if op.numbers == "none" else literal,
+                 operand=operand if free else lambda a, _, name: operand(a, None, name),
                  current=current, call_site=call_site, frame=frame, tick=tick, ndarray=np.ndarray, asarray=np.asarray,
-                 new=object.__new__, algebra_of=algebra_of, KNOWN=KNOWN, user=None)
+                 new=object.__new__, View=View, check_saved=check_saved, algebra_of=algebra_of, KNOWN=KNOWN, user=None)
     for mask in range(1, 1 << len(op.inputs)) if op.reads else ():
         scope[f"p{mask}"], scope[f"p{mask}a"] = op.plan(mask, False), op.plan(mask, True)
     source = door_source(op, scope["operator"])
@@ -213,3 +239,52 @@ def open_door(me: FunctionType) -> FunctionType:
 me: FunctionType | None = None         # in a door's own scope: the door itself
 _STUBS = {1: lambda a: open_door(me)(a), 2: lambda a, b: open_door(me)(a, b),
           3: lambda a, b, c: open_door(me)(a, b, c)}
+
+
+# ---- the door of view ops ----------------------------------------------------------------------
+def look(op, x: Tensor) -> Tensor:
+    """`apply` of a view op, written out flat for float arrays on the host that nobody watches; else `apply` itself."""
+    now, o, array = current(), x.o, x.array
+    if not o.fast or now.observers or not (op.always or array.flags.c_contiguous):
+        return apply(op, x)
+    try:
+        t = view(op, x, op.forward(o, array))
+    except (ValueError, IndexError, TypeError):
+        return apply(op, x)                                  # which explains
+    e = x.node
+    if e is not None and now.grad:
+        t._node = n = object.__new__(Node)
+        n.plan = plan = op.looking
+        n.o, n.edges, n.saved, n.shape = o, (x if e is LEAF else e,), plan.keep((x,), (t,)), t.array.shape
+        n.seq, n.scope = tick(), now.scope
+        n.code, n.lasti = call_site(2) if now.sites else (None, 0)
+    return t
+
+
+# ---- the door of ops on any number of tensors ----------------------------------------------------
+def joined(op, xs: tuple[Tensor, ...]) -> Tensor:
+    """`apply` written out flat for float arrays of one dtype on the host that nobody watches; else `apply` itself."""
+    now, o = current(), xs[0].o
+    if not o.fast or now.observers:
+        return apply(op, *xs)
+    arrays, edges, mask, bit = [], [], 0, 1
+    for x in xs:
+        if x.o is not o:
+            return apply(op, *xs)
+        arrays.append(x.array)
+        e = x.node
+        if e is not None:
+            mask |= bit
+            edges.append(x if e is LEAF else e)
+        bit += bit
+    try:
+        t = now.kind(op.forward(o, *arrays))
+    except (ValueError, TypeError):
+        return apply(op, *xs)                                # which explains
+    if mask and now.grad:
+        t.node = n = object.__new__(Node)
+        n.plan = plan = op.plans.get((mask, False)) or op.plan(mask, False)
+        n.o, n.edges, n.saved, n.shape = o, tuple(edges), plan.keep(xs, (t,)), t.array.shape
+        n.seq, n.scope = tick(), now.scope
+        n.code, n.lasti = call_site(2) if now.sites else (None, 0)
+    return t

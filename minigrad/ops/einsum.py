@@ -15,7 +15,7 @@ import string
 import numpy as np
 
 from minigrad.aval import Aval
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.diagonals import unique_letters
 from minigrad.ops.op import Op, op
 from minigrad.ops.reduce_functions import sum
@@ -100,7 +100,7 @@ def _parsed(equation: str, xs: tuple[Tensor, ...]) -> tuple[list[str], str]:
     left, arrow, out = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(xs):
-        raise ValueError(f"einsum: {equation!r} names {len(terms)} operands, got {len(xs)}")
+        raise ArgumentError(f"einsum: {equation!r} names {len(terms)} operands, got {len(xs)}")
     free = [c for c in string.ascii_letters if c not in text]
     dots = max((x.ndim - len(t.replace("...", "")) for t, x in zip(terms, xs) if "..." in t), default=0)
     shared = "".join(free[: max(dots, 0)])
@@ -115,7 +115,7 @@ def _spelled(term: str, x: Tensor, shared: str, equation: str) -> str:
     """The letters of one operand, its ellipsis replaced by the last of the shared ones."""
     named = term.replace("...", "", 1)
     if not all(c in string.ascii_letters for c in named):
-        raise ValueError(f"einsum: {equation!r}: {term!r} is no run of letters with at most one ellipsis")
+        raise ArgumentError(f"einsum: {equation!r}: {term!r} is no run of letters with at most one ellipsis")
     under = x.ndim - len(named)
     if under < 0 or (under and "..." not in term):
         raise ShapeError(f"einsum: {term!r} in {equation!r} names {len(named)} axes, the operand has shape {x.shape}")
@@ -125,7 +125,7 @@ def _spelled(term: str, x: Tensor, shared: str, equation: str) -> str:
 def _output(out: str, terms: list[str], equation: str) -> str:
     for c in out:
         if c not in string.ascii_letters or out.count(c) > 1 or not any(c in t for t in terms):
-            raise ValueError(f"einsum: {equation!r}: {c!r} in the output is repeated, or in no operand")
+            raise ArgumentError(f"einsum: {equation!r}: {c!r} in the output is repeated, or in no operand")
     return out
 
 

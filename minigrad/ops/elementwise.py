@@ -16,6 +16,13 @@ def no_truths(op: Elementwise, avals: tuple, way_out: str) -> tuple:
     return avals
 
 
+def log1p_small(o, e):
+    """log(1 + e) for e from 0 to 1, to the last digit: the logarithm of the rounded sum and what the rounding lost,
+    both from vectorised loops, as NumPy's log1p is not."""
+    u = o.one + e
+    return o.log(u) + (e - (u - o.one)) / u
+
+
 # ---- arithmetic ---------------------------------------------------------------------------------------------------
 @op
 class Add(Elementwise):
@@ -160,13 +167,13 @@ class Abs(Elementwise):
 
 @op
 class Sign(Elementwise):
-    """-1, 0 or 1; its gradient is 0"""
+    """-1, 0 or 1, and 0 of NaN; its gradient is 0"""
 
     functional = method = "sign"
     onnx, reference, domain = "Sign", np.sign, ("away",)
 
     def forward(self, o, x):
-        return o.sign(x)
+        return o.where(o.isnan(x), o.zero, o.sign(x)) if o.floating else o.copy(x) if x.dtype == bool else o.sign(x)
 
     def dx(self, o, g):
         return g * o.zero
@@ -274,13 +281,13 @@ class Tanh(Elementwise):
 
 @op
 class Sigmoid(Elementwise):
-    """1 / (1 + exp(-x)), written so that it neither overflows nor loses the small values far to the left"""
+    """1 / (1 + exp(-x))"""
 
     functional = method = "sigmoid"
     onnx, takes, ops_per_element = "Sigmoid", "float", 20
 
     def forward(self, o, x):
-        return o.exp(o.minimum(x, o.zero)) / (o.one + o.exp(-o.abs(x)))
+        return o.sigmoid(x)
 
     def dx(self, o, g, y):
         return g * (y * (o.one - y))
@@ -315,10 +322,10 @@ class Softplus(Elementwise):
     functional, onnx, takes, ops_per_element = "softplus", "Softplus", "float", 18
 
     def forward(self, o, x):
-        return o.maximum(x, o.zero) + o.log1p(o.exp(-o.abs(x)))
+        return o.maximum(x, o.zero) + log1p_small(o, o.exp(-o.abs(x)))
 
     def dx(self, o, g, x):
-        return g * (o.exp(o.minimum(x, o.zero)) / (o.one + o.exp(-o.abs(x))))
+        return g * o.sigmoid(x)
 
     @staticmethod
     def reference(x):
@@ -330,6 +337,7 @@ class Softplus(Elementwise):
 class Maximum(Elementwise):
     """The larger of a and b; equal values share the gradient; NaN wins"""
 
+    numbers = "none"
     functional, onnx, reference, domain = "maximum", "Max", np.maximum, ("spread", "away")
 
     def forward(self, o, a, b):
@@ -346,6 +354,7 @@ class Maximum(Elementwise):
 class Minimum(Elementwise):
     """The smaller of a and b; equal values share the gradient; NaN wins"""
 
+    numbers = "none"
     functional, onnx, reference, domain = "minimum", "Min", np.minimum, ("spread", "away")
 
     def forward(self, o, a, b):

@@ -7,7 +7,9 @@ import math
 
 import numpy as np
 
+from minigrad.ops.doors import function
 from minigrad.ops.op import Elementwise, NoOnnx, op
+from minigrad.tensor import Tensor
 
 LN2, LN10, SQRT_PI = math.log(2), math.log(10), math.sqrt(math.pi)
 
@@ -132,6 +134,7 @@ class Erfinv(Elementwise):
 class LogAddExp(Elementwise):
     """log(exp(a) + exp(b)) without overflow"""
 
+    numbers = "none"
     functional = method = "logaddexp"
     onnx, reference, takes, ops_per_element = NoOnnx("ReduceLogSumExp"), np.logaddexp, "float", 20
 
@@ -172,7 +175,6 @@ class Xlogy(Elementwise):
 class Logit(Elementwise):
     """log(x / (1 - x)), the inverse of sigmoid"""
 
-    functional = method = "logit"
     onnx, takes, ops_per_element, domain = NoOnnx("Log of Div"), "float", 10, ("probability",)
 
     def forward(self, o, x):
@@ -186,6 +188,32 @@ class Logit(Elementwise):
     @staticmethod
     def reference(x):
         return np.log(x) - np.log1p(-x)
+
+
+@op
+class LogitWithin(Elementwise):
+    """logit of x limited to [eps, 1 - eps]; beyond the gradient is 0"""
+
+    eps: float = 1e-6
+    onnx, takes, ops_per_element, domain = NoOnnx("Log of Div"), "float", 10, ("probability",)
+
+    def forward(self, o, x):
+        z = o.minimum(o.maximum(x, o.lit(self.eps)), o.lit(1 - self.eps))
+        return o.log(z / (o.one - z))
+
+    def dx(self, o, g, x):
+        inside = (x >= o.lit(self.eps)) & (x <= o.lit(1 - self.eps))
+        safe = o.where(inside, x, o.lit(0.5))
+        return o.where(inside, g / (safe * (o.one - safe)), o.zero)
+
+    @staticmethod
+    def reference(x):
+        return np.log(x) - np.log1p(-x)
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), of x limited to [eps, 1 - eps] where `eps` is given."""
+    return function(Logit)(input) if eps is None else function(LogitWithin, float(eps))(input)
 
 
 @op

@@ -8,9 +8,9 @@ from minigrad.algebra import algebra
 from minigrad.aval import Aval
 from minigrad.device import META, Device, device as as_device
 from minigrad.dtype import as_dtype, is_float
-from minigrad.errors import DTypeError
+from minigrad.errors import ArgumentError, DTypeError
 from minigrad.ops.views import shape_arg
-from minigrad.tensor import LEAF, Tensor
+from minigrad.tensor import LEAF, Tensor, current
 
 
 def new_full(
@@ -21,7 +21,7 @@ def new_full(
     kind = x.dtype if dtype is None else as_dtype(dtype)
     shape = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
     if min(shape, default=0) < 0:
-        raise ValueError(f"new_full: a size may not be negative: {shape}")
+        raise ArgumentError(f"new_full: a size may not be negative: {shape}")
     return _leaf(Aval(shape, kind) if where is META else algebra(where, kind).full(shape, fill_value), requires_grad)
 
 
@@ -54,7 +54,7 @@ def new_tensor(
 
 
 def _leaf(array, requires_grad: bool) -> Tensor:
-    t = Tensor(array)
+    t = current().kind(array)
     if requires_grad:
         if not is_float(t.dtype):
             raise DTypeError(f"only float tensors can require a gradient, got {t.dtype}. Convert with .float() first")

@@ -1,6 +1,6 @@
 """Fused ops: several steps in one node, with the gradient worked out by hand; each equals its unfused form in a test.
 
-softmax, log_softmax, cross_entropy, layer_norm, batch_norm.  A saved statistic (`mean`, `rstd`, `lse`) is an extra
+softmax, log_softmax, cross_entropy, batch_norm.  A saved statistic (`mean`, `rstd`, `lse`) is an extra
 output,
 defined once in `extras`, which `create_graph` runs again on Tensors.  After `conv.py`.
 """
@@ -10,14 +10,15 @@ import math
 
 import numpy as np
 
+from minigrad import kernels
 from minigrad.aval import Aval
-from minigrad.dtype import int64
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.dtype import as_dtype, get_default_dtype, int64, is_float
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.doors import function
 from minigrad.ops.index import check_index, getitem
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
-from minigrad.ops.reduce_functions import sum
+from minigrad.ops.reduce_functions import in_float32, sum
 from minigrad.ops.samples import Sample
 from minigrad.ops.views import permute, reshape
 from minigrad.tensor import Tensor, apply
@@ -125,49 +126,6 @@ class CrossEntropy(Op):
 
 
 @op
-class LayerNorm(Op):
-    """(x - mean) / sqrt(var + eps) * w + b over the last axis"""
-
-    eps: float = 1e-5
-    extra, onnx, precision = ("mean", "rstd"), "LayerNormalization", "high"
-
-    def extras(self, o, x):
-        share = o.lit(1 / max(x.shape[-1], 1))
-        mean = o.sum(x, (-1,), True) * share
-        c = x - mean
-        return mean, o.one / o.sqrt(o.sum(c * c, (-1,), True) * share + o.lit(self.eps))
-
-    def forward(self, o, x, w, b):
-        mean, rstd = self.extras(o, x)
-        return (x - mean) * rstd * w + b, mean, rstd
-
-    def vjp(self, o, needs, g, x, w, mean, rstd):
-        xhat, share, dx = (x - mean) * rstd, o.lit(1 / max(x.shape[-1], 1)), None
-        if needs[0]:
-            gw = g * w
-            dx = rstd * (gw - o.sum(gw, (-1,), True) * share - xhat * (o.sum(gw * xhat, (-1,), True) * share))
-        return dx, g * xhat if needs[1] else None, g
-
-    def infer(self, x: Aval, w: Aval, b: Aval):
-        if not x.ndim or w.shape != x.shape[-1:] or b.shape != w.shape:
-            raise ShapeError(
-                f"layer_norm: x {x.shape}, weight {w.shape}, bias {b.shape}: weight and bias must be {x.shape[-1:]}"
-            )
-        row = lambda: Aval((*x.shape[:-1], 1), x.dtype)  # noqa: E731 - each output an Aval of its own
-        return Aval(x.shape, x.dtype), row(), row()
-
-    def flops(self, y: Aval, *avals: Aval) -> int:
-        return 8 * y.size
-
-    def reference(self, x, w, b):
-        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + self.eps) * w + b
-
-    @classmethod
-    def samples(cls) -> list[Sample]:
-        return [Sample(cls.of(), (x, "normal(4)", "normal(4)")) for x in ("normal(3,4)", "normal(2,3,4)")]
-
-
-@op
 class BatchNorm(Op):
     """(x - mean) / sqrt(var + eps) * w + b, statistics over every axis but the second"""
 
@@ -192,11 +150,19 @@ class BatchNorm(Op):
         return o.one / o.sqrt(var + o.lit(self.eps))
 
     def forward(self, o, x, w, b):
+        if len(x.shape) > 2 and kernels.serves(x, w, b):
+            y, mean, var = kernels.normalise(x.reshape(*x.shape[:2], -1), w, b, self.eps)
+            return y.reshape(x.shape), self.row(o, mean, x), self.row(o, var, x)
         mean, var = self.extras(o, x)
         return (x - mean) * (self.rstd(o, var) * self.row(o, w, x)) + self.row(o, b, x), mean, var
 
     def vjp(self, o, needs, g, x, w, mean, var):
         rstd, axes = self.rstd(o, var), self.axes(x)
+        if len(x.shape) > 2 and kernels.serves(g, x, w, mean):
+            rows, column = (*x.shape[:2], -1), (-1, 1)
+            dx, dw, db = kernels.normalise_back(g.reshape(rows), x.reshape(rows), w, mean.reshape(column),
+                                                rstd.reshape(column), needs[0])
+            return dx if dx is None else dx.reshape(x.shape), dw, db
         xhat = (x - mean) * rstd
         db = o.sum(g, axes, True)
         dw = o.sum(g * xhat, axes, True)
@@ -230,13 +196,15 @@ class BatchNorm(Op):
 
 
 # ---- as functions ------------------------------------------------------------------------------
-def softmax(x: Tensor, dim: int) -> Tensor:
-    """exp(x) / sum(exp(x)) along `dim`, without overflow."""
+def softmax(x: Tensor, dim: int, *, dtype=None) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`, without overflow; computed in `dtype` if given."""
+    x = x if dtype is None else cast(x, as_dtype(dtype))
     return function(Softmax, _axis(x, dim, "softmax"))(x) if x.ndim else x * 0 + 1
 
 
-def log_softmax(x: Tensor, dim: int) -> Tensor:
-    """log(softmax(x)) along `dim`, without overflow."""
+def log_softmax(x: Tensor, dim: int, *, dtype=None) -> Tensor:
+    """log(softmax(x)) along `dim`, without overflow; computed in `dtype` if given."""
+    x = x if dtype is None else cast(x, as_dtype(dtype))
     return function(LogSoftmax, _axis(x, dim, "log_softmax"))(x) if x.ndim else x * 0
 
 
@@ -244,8 +212,13 @@ def _axis(x: Tensor, dim: int, name: str) -> int:
     return (axes_of(dim, x.ndim, name) or (0,))[0]
 
 
+@in_float32
 def logsumexp(x: Tensor, dim, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over `dim`, without overflow; minus infinity where every element is."""
+    if not is_float(x.dtype):
+        x = cast(x, get_default_dtype())
+    if 0 in x.shape:
+        return sum(x.exp(), dim, keepdim).log()
     top = x.detach().amax(dim, True)
     top = top.where(top.abs() != math.inf, 0)
     y = (x - top).exp().sum(dim, True).log() + top
@@ -260,12 +233,15 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     count
     neither in the sum nor in the mean.  `weight` (C) weighs classes; the mean divides by the weights of the targets."""
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"cross_entropy: reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
+        raise ArgumentError(f"cross_entropy: reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
+    shape, wide = target.shape, input.shape
+    if is_float(target.dtype) and shape == wide:
+        return _of_shares(input, target, weight, reduction, label_smoothing)
     if target.dtype != int64:
         raise DTypeError(
-            f"cross_entropy: targets must be int64 class numbers, got {target.dtype}. Convert with .long()"
+            f"cross_entropy: targets must be int64 class numbers, or shares of classes of the input's shape {wide}, "
+            f"got {target.dtype}{list(shape)}. Convert with .long()"
         )
-    shape, wide = target.shape, input.shape
     if not wide or shape != wide[:len(wide) > 1] + wide[2:]:
         raise ShapeError(
             f"cross_entropy: input {wide} and target {shape}: expected (N, C, …) and (N, …), or (C) and ()"
@@ -279,6 +255,19 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     if plain and not _ignored(target, ignore_index, input.shape[1]):
         return apply(CrossEntropy.of(reduction == "mean"), input, target)[0]
     return _general_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, shape)
+
+
+def _of_shares(z: Tensor, share: Tensor, weight, reduction: str, smoothing: float) -> Tensor:
+    """Targets that are shares of classes: -Σ share · log softmax over the classes; the mean is over the rows."""
+    axis = 0 if z.ndim == 1 else 1
+    if smoothing:
+        share = share * (1 - smoothing) + smoothing / z.shape[axis]
+    if weight is not None:
+        share = share * reshape(weight, (-1, *(1,) * (z.ndim - axis - 1)))
+    rows = -sum(log_softmax(z, axis) * share, axis)
+    if reduction == "none":
+        return rows
+    return sum(rows) / max(math.prod(rows.shape), 1) if reduction == "mean" else sum(rows)
 
 
 def _ignored(target: Tensor, ignore_index: int, classes: int) -> bool:
@@ -308,29 +297,6 @@ def _general_cross_entropy(z, target, weight, ignore_index, reduction, smoothing
     if reduction == "none":
         return reshape(rows, shape)
     return sum(rows) / sum(w) if reduction == "mean" else sum(rows)
-
-
-def layer_norm(
-    x: Tensor, normalized_shape, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    """Normalise over the last axes, of shape `normalized_shape`; then weight and bias of that shape."""
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not shape or x.shape[-len(shape):] != shape:
-        raise ShapeError(f"layer_norm: normalized_shape {shape} is not the end of the input's shape {x.shape}")
-    n = math.prod(shape)
-    one, none = _filled(x, (n,), 1.0), _filled(x, (n,), 0.0)
-    flat = reshape(x, (*x.shape[:-len(shape)], n))
-    y = apply(
-        LayerNorm.of(eps),
-        flat,
-        one if weight is None else reshape(weight, (n,)),
-        none if bias is None else reshape(bias, (n,)),
-    )[0]
-    return reshape(y, x.shape)
-
-
-def _filled(x: Tensor, shape: tuple, value: float) -> Tensor:
-    return Tensor(x.o.full(shape, value) if x.o.eager else Aval(shape, x.dtype))
 
 
 __all__ = ["NoOnnx"]

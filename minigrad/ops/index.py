@@ -14,14 +14,14 @@ from minigrad.algebra import HOLE, filled
 from minigrad.aval import Aval, aval_of
 from minigrad.device import CPU
 from minigrad.dtype import bool_, int64, is_float, uint8
-from minigrad.errors import DTypeError, ImplicitTransfer, ShapeError
+from minigrad.errors import DTypeError, ImplicitTransfer, PlaceError, ShapeError
 from minigrad.inplace import check_writable, overwrite, store
 from minigrad.ops.doors import literal
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
 from minigrad.ops.samples import Sample
 from minigrad.ops.shape import Overwrite, check_fits
-from minigrad.ops.views import Cut, freeze_key, reshape, thaw_key
+from minigrad.ops.views import Cut, freeze_key, look, reshape, thaw_key
 from minigrad.tensor import Tensor, apply, current
 
 
@@ -42,7 +42,7 @@ class Pattern(Op):
                 aval.stand_in(x)[key].shape if x.size < 1 << 24 else np.broadcast_to(np.zeros(()), x.shape)[key].shape
             )
         except IndexError as e:
-            raise IndexError(f"index: a tensor of shape {x.shape} cannot be indexed so: {e}") from None
+            raise PlaceError(f"index: a tensor of shape {x.shape} cannot be indexed so: {e}") from None
 
 
 @op
@@ -259,7 +259,7 @@ def _without_ellipsis(x: Tensor, parts: list) -> list:
     at = [i for i, k in enumerate(parts) if k is Ellipsis]
     used = sum(k.ndim if isinstance(k, Tensor) and k.dtype == bool_ else k is not None for k in parts) - len(at)
     if len(at) > 1 or used > x.ndim:
-        raise IndexError(f"index: {len(at)} ellipses and {used} places for a tensor of shape {x.shape}")
+        raise PlaceError(f"index: {len(at)} ellipses and {used} places for a tensor of shape {x.shape}")
     return parts[:at[0]] + [slice(None)] * (x.ndim - used) + parts[at[0] + 1:] if at else parts
 
 
@@ -268,7 +268,7 @@ def places(x: Tensor, k: Tensor, axis: int) -> list[Tensor]:
     if k.dtype != bool_:
         return [cast(k, int64)]
     if x.shape[axis:axis + k.ndim] != k.shape:
-        raise IndexError(f"index: a mask of shape {k.shape} does not fit a tensor of shape {x.shape} at axis {axis}")
+        raise PlaceError(f"index: a mask of shape {k.shape} does not fit a tensor of shape {x.shape} at axis {axis}")
     if not k.o.eager:
         raise RuntimeError("index: how many places a truth tensor holds is not known on meta; use mg.where")
     return [Tensor(k.o.upload(p)) for p in np.nonzero(k.o.host(k.array))]
@@ -279,15 +279,35 @@ def _looked_at(x: Tensor, basic: tuple) -> Tensor:
     return x if all(isinstance(k, slice) and k == slice(None) for k in basic) else apply(Cut.of(freeze_key(basic)), x)
 
 
+def plain_key(key) -> tuple | None:
+    """A key of Python's own integers, slices, None and … as `freeze_key` gives it; None for any other."""
+    frozen = []
+    for k in key if key.__class__ is tuple else (key,):
+        if k.__class__ is slice and (k.start.__class__, k.stop.__class__, k.step.__class__) in _PLAIN:
+            frozen.append(("slice", k.start, k.stop, k.step))
+        elif k.__class__ is int or k is None or k is Ellipsis:
+            frozen.append(k)
+        else:
+            return None
+    return tuple(frozen)
+
+
+_KINDS = int, type(None)
+_PLAIN = {(a, b, c) for a in _KINDS for b in _KINDS for c in _KINDS}
+
+
 def getitem(x: Tensor, key) -> Tensor:
     """x[key]: a view for integers, slices, None and …; a copy where a tensor or a list indexes."""
-    basic, pattern, index = split_key(x, key)
+    frozen = plain_key(key)
+    basic, pattern, index = split_key(x, key) if frozen is None else ((), (), ())
     try:
+        if frozen is not None:
+            return look(Cut.of(frozen), x)
         if index:
             return apply(At.of(freeze_key(pattern)), _looked_at(x, basic), *index)
         return apply(Cut.of(freeze_key(basic)), x)
     except IndexError as e:
-        raise IndexError(f"index: {e} (a tensor of shape {x.shape})") from None
+        raise PlaceError(f"index: {e} (a tensor of shape {x.shape})") from None
 
 
 def setitem(x: Tensor, key, value) -> None:
@@ -316,11 +336,13 @@ def _fitted(value: Tensor, ndim: int) -> Tensor:
 def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """y[i][j] = x[index[i][j]][j] for dim 0, and so on; index must not be larger than x beside `dim`."""
     (axis,) = axes_of(dim, x.ndim, "gather") or (0,)
-    check_index(index, x.shape[axis] if x.ndim else 1, "gather")
+    if x.ndim == 0 and index.ndim < 2:
+        return reshape(gather(reshape(x, 1), 0, reshape(index, -1)), index.shape)
+    if not index.array.size:
+        return reshape(x, -1)[:0] * 1 if index.ndim == 1 else apply(At.of((HOLE,)), reshape(x, -1), cast(index, int64))
     if index.ndim != x.ndim or any(n > m for k, (n, m) in enumerate(zip(index.shape, x.shape)) if k != axis):
         raise ShapeError(f"gather: index {index.shape} is larger than x {x.shape} beside dim {dim}")
-    if x.ndim == 0:
-        return x + 0
+    check_index(index, x.shape[axis], "gather")
     fit = tuple(slice(0, n) if k != axis else slice(None) for k, n in enumerate(index.shape))
     return apply(TakeAlong.of(axis), getitem(x, fit), cast(index, int64))
 
@@ -332,4 +354,4 @@ def check_index(index: Tensor, n: int, name: str) -> None:
     if index.o.eager and index.array.size:
         low, high = int(index.array.min().item()), int(index.array.max().item())
         if low < 0 or high >= n:
-            raise IndexError(f"{name}: index holds {low if low < 0 else high}, which is outside 0 … {n - 1}")
+            raise PlaceError(f"{name}: index holds {low if low < 0 else high}, which is outside 0 … {n - 1}")

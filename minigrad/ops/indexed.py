@@ -6,20 +6,22 @@ scatter and its kin are writes at full coordinates: the index along one axis, a 
 from __future__ import annotations
 
 import math
+from functools import wraps
 
 import numpy as np
 
-from minigrad.algebra import HOLE
+from minigrad.algebra import HOLE, algebra
 from minigrad.aval import Aval
 from minigrad.dtype import bool_, int32, int64, is_float
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, PlaceError, ShapeError
 from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Where
 from minigrad.ops.index import AddAt, PutAt, check_index, gather, getitem, split_key
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
+from minigrad.ops.rounding import FloorDivide
 from minigrad.ops.samples import Sample
-from minigrad.ops.structure import axis_of
+from minigrad.ops.structure import axis_of, broadcast_tensors
 from minigrad.ops.views import expand, freeze_key, reshape
 from minigrad.tensor import Tensor, apply
 
@@ -40,16 +42,30 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return getitem(input, (*pattern[:-1], index)) if input.ndim else input.clone()
 
 
+def of_number(f):
+    """`f` also of a 0-d input: what it gives for a vector of one element, as a number again."""
+    @wraps(f)
+    def wide(input: Tensor, dim: int, index: Tensor, *args, **how):
+        if input.ndim:
+            return f(input, dim, index, *args, **how)
+        axes_of(dim, 0, f.__name__)
+        grow = lambda v: reshape(v, 1) if isinstance(v, Tensor) and not v.ndim else v
+        how = {name: grow(v) if name in ("src", "source") else v for name, v in how.items()}
+        return reshape(f(reshape(input, 1), 0, reshape(index, -1), *map(grow, args), **how), ())
+
+    return wide
+
+
+@of_number
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """`input` with the slices of `source` added at `index`, each as often as it is named."""
     axis, pattern, index = _slices(input, dim, index, "index_add")
     _fits(source, (*input.shape[:axis], index.shape[0], *input.shape[axis + 1 :]), input, "index_add")
     source = source if alpha == 1 else source * alpha
-    return (
-        input + apply(AddAt.of(freeze_key(pattern), input.shape), source, index) if input.ndim else input + source.sum()
-    )
+    return cast(input + apply(AddAt.of(freeze_key(pattern), input.shape), source, index), input.dtype)
 
 
+@of_number
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """`input` with the slices of `source` put at `index`."""
     axis, pattern, index = _slices(input, dim, index, "index_copy")
@@ -59,15 +75,38 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value) -> Tensor:
     """`input` with the slices at `index` filled by a number or a 0-d tensor."""
-    axis, pattern, index = _slices(input, dim, index, "index_fill")
+    if not input.ndim:
+        return reshape(index_fill(reshape(input, 1), dim, index, value), ())
+    axis, _, index = _slices(input, dim, index, "index_fill")
     value = literal(value, input)
     if value.ndim:
         raise ShapeError(f"index_fill: the value must be a number or a 0-d tensor, got {value.shape}")
-    return apply(PutAt.of(freeze_key(pattern)), input, cast(value, input.dtype), index)
+    named = apply(PutAt.of((HOLE,)), *(Tensor(x) for x in _marks(input, input.shape[axis])), index)
+    rest = reshape(named, (-1, *(1,) * (input.ndim - axis - 1)))
+    return apply(Where.of(), rest, cast(value, input.dtype), input)         # a place that is named twice counts once
+
+
+def _marks(x: Tensor, n: int):
+    """n times False, and True, on the device of x."""
+    o = algebra(x.o.device, bool_)
+    return (o.full((n,), False), o.full((), True)) if o.eager else (Aval((n,), bool_), Aval((), bool_))
+
+
+def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True):
+    """`input` with the slices of `source` joined to those at `index` by "prod", "mean", "amax" or "amin"."""
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise ArgumentError(f"index_reduce: reduce {reduce!r} is not one of 'prod', 'mean', 'amax', 'amin'")
+    if not input.ndim:
+        return reshape(index_reduce(reshape(input, 1), dim, reshape(index, -1), reshape(source, -1), reduce,
+                                    include_self=include_self), ())
+    axis, _, index = _slices(input, dim, index, "index_reduce")
+    _fits(source, (*input.shape[:axis], index.shape[0], *input.shape[axis + 1 :]), input, "index_reduce")
+    wide = expand(reshape(index, (-1, *(1,) * (input.ndim - axis - 1))), *source.shape)
+    return scatter_reduce(input, axis, wide, source, reduce, include_self=include_self)
 
 
 def _fits(source: Tensor, want: tuple[int, ...], x: Tensor, name: str) -> None:
-    if source.shape != want and not (not x.ndim and source.ndim < 2):
+    if source.shape != want:
         raise ShapeError(f"{name}: the source has shape {source.shape}, expected {want} for an input of {x.shape}")
     if source.dtype != x.dtype:
         raise DTypeError(f"{name}: the source is {source.dtype}, the input {x.dtype}. Convert with .to(dtype)")
@@ -115,34 +154,30 @@ def _source(x: Tensor, index: Tensor, src, name: str) -> Tensor:
     return getitem(src, tuple(slice(0, n) for n in index.shape))
 
 
+@of_number
 def scatter(input: Tensor, dim: int, index: Tensor, src=None, *, value=None, reduce: str | None = None) -> Tensor:
     """`input` with src[i][j] put at [index[i][j]][j] for dim 0, and so on; `src` may be a number."""
     src = value if src is None else src
     if reduce is not None:
         if reduce not in ("add", "multiply"):
-            raise ValueError(f"scatter: reduce {reduce!r} is not one of 'add', 'multiply'")
-        src = src if isinstance(src, Tensor) else expand(literal(src, input), *index.shape)
+            raise ArgumentError(f"scatter: reduce {reduce!r} is not one of 'add', 'multiply'")
+        src = src if isinstance(src, Tensor) else expand(cast(literal(src, input), input.dtype), *index.shape)
         return (
             scatter_add(input, dim, index, src) if reduce == "add" else scatter_reduce(input, dim, index, src, "prod")
         )
-    if not input.ndim:
-        return scatter(
-            reshape(input, 1), 0, reshape(index, 1), reshape(src, 1) if isinstance(src, Tensor) else src
-        ).reshape(())
     axis, places = _coordinates(input, dim, index, "scatter")
     return apply(PutAt.of((HOLE,) * input.ndim), input, _source(input, index, src, "scatter"), *places)
 
 
+@of_number
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """`input` with src[i][j] added at [index[i][j]][j] for dim 0, and so on, as often as a place is named."""
-    if not input.ndim:
-        return input + src.sum()
     axis, places = _coordinates(input, dim, index, "scatter_add")
-    return input + apply(
-        AddAt.of((HOLE,) * input.ndim, input.shape), _source(input, index, src, "scatter_add"), *places
-    )
+    add = AddAt.of((HOLE,) * input.ndim, input.shape)
+    return cast(input + apply(add, _source(input, index, src, "scatter_add"), *places), input.dtype)
 
 
+@of_number
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -150,16 +185,19 @@ def scatter_reduce(
 
     Without `include_self` what stands at a named place does not count."""
     if reduce not in ("sum", "mean", "prod", "amax", "amin"):
-        raise ValueError(f"scatter_reduce: reduce {reduce!r} is not one of 'sum', 'mean', 'prod', 'amax', 'amin'")
+        raise ArgumentError(f"scatter_reduce: reduce {reduce!r} is not one of 'sum', 'mean', 'prod', 'amax', 'amin'")
     axis, places = _coordinates(input, dim, index, "scatter_reduce")
     src = _source(input, index, src, "scatter_reduce")
     add = AddAt.of((HOLE,) * input.ndim, input.shape)
-    hits = apply(add, src.detach() * 0 + 1, *places)
-    start = input if include_self else function(Where)(hits == 0, input, literal(0.0, input))
+    hits = apply(add, cast(src.detach() == src.detach(), input.dtype) * 0 + 1, *places)
+    start = input if include_self else function(Where)(hits == 0, input, literal(0, input))
     if reduce in ("sum", "mean"):
         total = start + apply(add, src, *places)
+        if reduce == "sum":
+            return cast(total, input.dtype)
         share = hits + int(include_self)
-        return total if reduce == "sum" else total / function(Where)(share == 0, literal(1.0, input), share)
+        share = function(Where)(share == 0, literal(1, input), share)
+        return total / share if is_float(input.dtype) else function(FloorDivide)(total, share)
     return _joined(input, axis, places, src, reduce, include_self, hits)
 
 
@@ -173,14 +211,15 @@ def _joined(
     pad = lambda t, fill: _padded(t, wide, fill)
     index = reshape(pad(places[axis], -1), (*wide[:axis], 1, *wide[axis:]))  # (…, 1, m, …) beside (…, n, 1, …)
     number = reshape(Tensor(x.o.arange(n) if x.o.eager else Aval((n,), int64)), (n, *(1,) * (len(wide) - axis)))
-    neutral = {"prod": 1.0, "amax": -math.inf, "amin": math.inf}[reduce]
+    low, high = (-math.inf, math.inf) if is_float(x.dtype) else (0, 1) if x.dtype == bool_ else (
+        int(np.iinfo(x.dtype).min), int(np.iinfo(x.dtype).max))
+    neutral = {"prod": 1, "amax": low, "amin": high}[reduce]
     each = function(Where)(index == number, reshape(pad(src, 0), (*wide[:axis], 1, *wide[axis:])), literal(neutral, x))
     own = x if include_self else function(Where)(hits == 0, x, literal(neutral, x))
     from minigrad.ops.shape import cat
 
-    return getattr(cat([reshape(own, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])), each], axis + 1), reduce)(
-        axis + 1
-    )
+    both = cat([reshape(own, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :])), each], axis + 1)
+    return cast(getattr(both, reduce)(axis + 1), x.dtype)
 
 
 def _padded(x: Tensor, shape: tuple[int, ...], value) -> Tensor:
@@ -215,7 +254,10 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the first elements of `source`, in order, where the mask holds."""
-    at = getitem(_counter(input), expand(_mask(input, mask, "masked_scatter"), *input.shape))
+    input, mask = broadcast_tensors(input, _mask(input, mask, "masked_scatter"))
+    if source.dtype != input.dtype:
+        raise DTypeError(f"masked_scatter: the source is {source.dtype}, the input {input.dtype}. Use .to(dtype)")
+    at = getitem(_counter(input), mask)
     n = at.shape[0]
     if math.prod(source.shape) < n:
         raise ShapeError(f"masked_scatter: the mask holds {n} times, the source has {math.prod(source.shape)} elements")
@@ -232,7 +274,26 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flattened tensor by number, in the shape of `index`."""
     if is_float(index.dtype) or index.dtype == bool_:
         raise DTypeError(f"take: expected an integer index, got {index.dtype}")
+    n = math.prod(input.shape)
+    _in_range(index, n, "take")
     return getitem(reshape(input, -1), index)
+
+
+def _in_range(index: Tensor, n: int, name: str) -> None:
+    """Refuse numbers outside -n … n-1."""
+    if index.o.eager and index.array.size:
+        low, high = int(index.array.min().item()), int(index.array.max().item())
+        if low < -n or high >= n:
+            raise PlaceError(f"{name}: index goes from {low} to {high}, outside {-n} … {n - 1}")
+
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """The flattened tensor with `source` put at (or added to) the places `index`, in its own shape."""
+    n = math.prod(input.shape)
+    if math.prod(index.shape) != math.prod(source.shape):
+        raise ShapeError(f"put: {index.shape} places and {source.shape} elements: give as many")
+    _in_range(index, n, "put")
+    return reshape(index_put(reshape(input, -1), (reshape(index, -1),), reshape(source, -1), accumulate), input.shape)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -243,7 +304,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     beside = lambda x: (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     common = np.broadcast_shapes(beside(input), beside(indices))
     wide = lambda x: expand(x, *common[:axis], x.shape[axis], *common[axis + 1 :])
-    return gather(wide(input), axis, wide(indices))
+    n = input.shape[axis]
+    _in_range(indices, n, "take_along_dim")
+    return gather(wide(input), axis, wide(function(Where)(indices < 0, indices + n, indices)))
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False):
@@ -295,9 +358,19 @@ class SearchSorted(Op):
         ]
 
 
-def searchsorted(sorted_sequence: Tensor, input, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """Where each value would go into the sorted last axis; `right`: after equal ones."""
+def searchsorted(sorted_sequence: Tensor, input, *, out_int32: bool = False, right: bool = False,
+                 side: str | None = None, sorter: Tensor | None = None) -> Tensor:
+    """Where each value would go into the sorted last axis; `right` (or side "right"): after equal ones.
+    `sorter` gives the order in which the sequence is sorted."""
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise ArgumentError(f"searchsorted: side {side!r} is not 'left' or 'right', or contradicts right={right}")
     value = literal(input, sorted_sequence)
+    right = right or side == "right"
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape or sorter.dtype != int64:
+            raise ShapeError(f"searchsorted: the sorter must be int64 {sorted_sequence.shape}, got {sorter.dtype} "
+                             f"{sorter.shape}")
+        sorted_sequence = gather(sorted_sequence, -1, sorter)
     found = apply(SearchSorted.of(bool(right)), sorted_sequence, value)
     return cast(found, int32) if out_int32 else found
 

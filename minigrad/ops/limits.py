@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.doors import function, literal
 from minigrad.ops.op import Elementwise, NoOnnx, op
 from minigrad.ops.samples import Sample, elementwise_samples
@@ -71,7 +71,7 @@ class Clamp(Elementwise):
 def clamp(x: Tensor, min=None, max=None) -> Tensor:
     """x limited to min … max, numbers or tensors; the gradient passes inside and at the bounds."""
     if min is None and max is None:
-        raise ValueError("clamp: give min, max or both")
+        raise ArgumentError("clamp: give min, max or both")
     if max is None:
         return function(ClampMin)(x, literal(min, x))
     if min is None:
@@ -87,7 +87,7 @@ class Activation(Elementwise):
 
 
 @op
-class Hardtanh(Activation):
+class Hardtanh(Elementwise):
     """x limited to low … high; at the bounds the gradient is 0"""
 
     low: float = -1.0
@@ -105,7 +105,7 @@ class Hardtanh(Activation):
 
 
 @op
-class Threshold(Activation):
+class Threshold(Elementwise):
     """x where it is above the threshold, else a value"""
 
     threshold: float = 0.0
@@ -130,10 +130,11 @@ class LeakyRelu(Activation):
     onnx, domain = "LeakyRelu", ("away",)
 
     def forward(self, o, x):
-        return o.where(x > o.zero, x, x * o.lit(self.slope))
+        return o.positive(x) + o.minimum(x, o.zero) * o.lit(self.slope)          # three passes beat one of `where`
 
     def dx(self, o, g, x):
-        return o.where(x > o.zero, g, g * o.lit(self.slope))
+        above = x > o.zero
+        return g * (above + o.logical_not(above) * o.lit(self.slope))
 
     def reference(self, x):
         return np.where(x > 0, x, x * self.slope)
@@ -186,8 +187,8 @@ class Hardswish(Activation):
         return x * o.minimum(o.maximum(x + o.lit(3), o.zero), o.lit(6)) / o.lit(6)
 
     def dx(self, o, g, x):
-        inside = g * (x / o.lit(3) + o.lit(0.5))
-        return o.where(x <= o.lit(-3), o.zero, o.where(x < o.lit(3), inside, g))
+        inside = (x > o.lit(-3)) & (x < o.lit(3))
+        return g * (inside * (x / o.lit(3) + o.lit(0.5)) + (x >= o.lit(3)) * o.one)
 
     @staticmethod
     def reference(x):
@@ -234,10 +235,20 @@ class Softshrink(Activation):
 
 
 # ---- as functions --------------------------------------------------------------------------------
+def clamp_min(input: Tensor, min) -> Tensor:
+    """x, but at least `min`."""
+    return clamp(input, min=min)
+
+
+def clamp_max(input: Tensor, max) -> Tensor:
+    """x, but at most `max`."""
+    return clamp(input, max=max)
+
+
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x limited to [min_val, max_val]; at the bounds the gradient is 0."""
     if min_val > max_val:
-        raise ValueError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
+        raise ArgumentError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
     return function(Hardtanh, float(min_val), float(max_val))(input)
 
 
@@ -273,5 +284,5 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd, and 0 within it."""
     if lambd < 0:
-        raise ValueError(f"softshrink: lambd must be at least 0, got {lambd}")
+        raise ArgumentError(f"softshrink: lambd must be at least 0, got {lambd}")
     return function(Softshrink, float(lambd))(input)

@@ -1,6 +1,8 @@
 """Matrix products: MatMul in every rank, and Linear, the layer's form of it.  After `shape.py`."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from minigrad.aval import Aval
@@ -25,7 +27,11 @@ class MatMul(Op):
     def da(self, o, g, b):
         return o.matmul(g, o.mT(b))
 
-    def db(self, o, g, a):
+    def db(self, o, g, a, b_shape):
+        if len(a.shape) > len(b_shape) == 2:  # one matrix for all: one product over all rows
+            a, g = (o.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1])) for x in (a, g))
+        if a.shape[-2] == 1:
+            return o.mT(a) * g                               # for one row BLAS takes four times as long
         return o.matmul(o.mT(a), g)
 
     def infer(self, a: Aval, b: Aval) -> Aval:
@@ -56,6 +62,69 @@ class MatMul(Op):
             ("3,0)", "0,2)"),
         ]
         return [Sample(cls.of(), (f"normal({a}", f"normal({b}")) for a, b in pairs]
+
+
+class VectorProduct(Op):
+    """A product with a vector in it: no batch axes, so that each rule is one call."""
+
+    onnx, precision, reference, exact = "MatMul", "low", np.matmul, True
+
+    def forward(self, o, a, b):
+        return o.matmul(a, b)
+
+    def infer(self, a: Aval, b: Aval) -> Aval:
+        if a.shape[-1:] != b.shape[:1]:
+            sizes = f"({a.shape[-1]} != {b.shape[0]})"
+            raise ShapeError(f"matmul: inner sizes differ: a is {a.shape}, b is {b.shape} {sizes}")
+        return Aval(a.shape[:-1] + b.shape[1:], a.dtype)
+
+    def flops(self, y: Aval, a: Aval, b: Aval) -> int:
+        return 2 * y.size * a.shape[-1]
+
+
+@op
+class VectorMatrix(VectorProduct):
+    """a @ b for a vector a (K) and a matrix b (K, N)"""
+
+    def da(self, o, g, b):
+        return o.matmul(b, g)
+
+    def db(self, o, g, a):
+        return o.reshape(a, (-1, 1)) * g
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(), (a, b)) for a, b in (("normal(3)", "normal(3,2)"), ("normal(4)", "normal(4,2).T"))]
+
+
+@op
+class MatrixVector(VectorProduct):
+    """a @ b for a matrix a (M, K) and a vector b (K)"""
+
+    def da(self, o, g, b):
+        return o.reshape(g, (-1, 1)) * b
+
+    def db(self, o, g, a):
+        return o.matmul(g, a)
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(), (a, b)) for a, b in (("normal(3,2)", "normal(2)"), ("normal(3,2).T", "normal(2)"))]
+
+
+@op
+class Dot(VectorProduct):
+    """The dot product of two vectors"""
+
+    def da(self, o, g, b):
+        return g * b
+
+    def db(self, o, g, a):
+        return g * a
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(), ("normal(3)", "normal(3)"))]
 
 
 @op
@@ -137,24 +206,28 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return function(LinearNoBias)(x, weight) if bias is None else function(Linear)(x, weight, bias)
 
 
+_PRODUCTS = {(1, 1): function(Dot), (1, 2): function(VectorMatrix), (2, 1): function(MatrixVector)}
+_stacks = function(MatMul)
+
+
 def mm(a: Tensor, b: Tensor) -> Tensor:
     """The product of two matrices."""
     if a.ndim != 2 or operand(b, None, "mm").ndim != 2:
         raise ShapeError(f"mm: expected two matrices, got {a.shape} and {b.shape}. Use matmul")
-    return function(MatMul)(a, b)
+    return _stacks(a, b)
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """The matrix product in every rank, as `torch.matmul`: two vectors give their dot product."""
     a, b = operand(a, None, "matmul"), operand(b, None, "matmul")
-    if a.ndim >= 2 and b.ndim >= 2:
-        return function(MatMul)(a, b)
-    if a.ndim == 0 or b.ndim == 0:
+    n, m = len(a.array.shape), len(b.array.shape)
+    if n >= 2 and m >= 2:
+        return _stacks(a, b)
+    if n == 0 or m == 0:
         raise ShapeError(f"matmul: {a.shape} @ {b.shape}: a number has no axis to sum over; multiply with *")
-    y = function(MatMul)(a if a.ndim > 1 else reshape(a, (1, -1)), b if b.ndim > 1 else reshape(b, (-1, 1)))
+    if n <= 2 and m <= 2:
+        return _PRODUCTS[n, m](a, b)
+    y = _stacks(a if n > 1 else reshape(a, (1, -1)), b if m > 1 else reshape(b, (-1, 1)))
     shape = list(y.shape)
-    if b.ndim == 1:
-        del shape[-1]
-    if a.ndim == 1:
-        del shape[-1 if b.ndim == 1 else -2]
+    del shape[-1 if m == 1 else -2]
     return reshape(y, tuple(shape))

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
+from minigrad import kernels
 from minigrad.aval import Aval
 from minigrad.dtype import finest
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.op import Op, op
 from minigrad.ops.pooling import avg_pool1d
 from minigrad.ops.samples import Sample
@@ -43,12 +44,22 @@ class GroupNorm(Op):
         c = r - mean
         return mean, o.one / o.sqrt(o.sum(c * c, (2,), True) * share + o.lit(self.eps))
 
+    def split(self, x):
+        """(N, G, C / G, everything else)."""
+        return x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, -1)
+
     def forward(self, o, x, w, b):
+        if kernels.serves(x, w, b):
+            y, mean, rstd = kernels.normalise_groups(self.split(x), w, b, self.eps)
+            return y.reshape(x.shape), mean, rstd
         mean, rstd = self.extras(o, x)
         xhat = o.reshape((self.rows(o, x) - mean) * rstd, x.shape)
         return xhat * self.channels(o, w, x) + self.channels(o, b, x), mean, rstd
 
     def vjp(self, o, needs, g, x, w, mean, rstd):
+        if kernels.serves(g, x, w, mean):
+            dx, dw, db = kernels.normalise_groups_back(self.split(g), self.split(x), w, mean, rstd, needs[0])
+            return dx if dx is None else dx.reshape(x.shape), dw, db
         r = (self.rows(o, x) - mean) * rstd
         xhat, axes, dx = o.reshape(r, x.shape), (0, *range(2, len(x.shape))), None
         if needs[0]:
@@ -152,11 +163,11 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel of each example over its own elements.  Running statistics are not kept."""
+    """Normalise each channel of each example over its own elements; running statistics: `nn/running.py`."""
     if running_mean is not None or running_var is not None or not use_input_stats:
-        raise NotImplementedError("instance_norm: running statistics are not supported; use batch_norm for them")
+        raise NotImplementedError("instance_norm: running statistics are kept by mg.nn.functional.instance_norm")
     if math.prod(input.shape[2:]) < 2:
-        raise ValueError(f"instance_norm: more than one element per channel is needed, got {input.shape}")
+        raise ArgumentError(f"instance_norm: more than one element per channel is needed, got {input.shape}")
     return group_norm(input, input.shape[1], weight, bias, eps)
 
 

@@ -21,7 +21,7 @@ from minigrad.dtype import category, get_default_dtype, is_float, result_type
 from minigrad.errors import DeviceMismatch, DTypeError, ShapeError
 from minigrad.ops.plan import Plan, make_plan
 from minigrad.ops.samples import Sample, elementwise_samples
-from minigrad.tensor import Tensor, apply
+from minigrad.tensor import Tensor, apply, current
 
 CATALOGUE: list[type[Op]] = []         # every op, in the order of the story
 
@@ -59,6 +59,7 @@ class Op:
     exact: bool = False                # rules give each gradient in its input's own shape (set for one input)
     flat: bool = True                  # may have a door: its output is never a view
     inline: bool = False               # rules may be written out as text in generated source
+    numbers: str = "both"              # where a Python number may stand for a Tensor: "both", "second" or "none"
     as_is: tuple[str, ...] = ()        # inputs whose dtype is theirs: conditions, indices, keys
     on_host: tuple[str, ...] = ()      # inputs that stay on the host on every device: random keys
 
@@ -282,7 +283,7 @@ def cast(x: Tensor, dtype: np.dtype) -> Tensor:
         return x
     if is_float(dtype) or x.node is None:
         return apply(Cast.of(x.dtype, dtype), x)
-    return Tensor(x.o.cast(x.array, dtype) if x.o.eager else aval.like(x.shape, dtype, x.aval))
+    return current().kind(x.o.cast(x.array, dtype) if x.o.eager else aval.like(x.shape, dtype, x.aval))
 
 
 def accept(dtype: np.dtype, op_name: str, kind: str) -> None:

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from minigrad.errors import ShapeError
+from minigrad.algebra import algebra
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.index import getitem
 from minigrad.ops.shape import Pad
 from minigrad.ops.views import cut
@@ -25,11 +26,14 @@ def pad(input: Tensor, pad, mode: str = "constant", value: float | None = None) 
     if mode == "constant":
         return _constant(input, widths, 0.0 if value is None else value)
     if mode not in _PLACES:
-        raise ValueError(f"pad: mode {mode!r} is not one of 'constant', 'reflect', 'replicate', 'circular'")
+        raise ArgumentError(f"pad: mode {mode!r} is not one of 'constant', 'reflect', 'replicate', 'circular'")
     if len(pairs) not in (input.ndim - 2, input.ndim - 1):
         raise ShapeError(f"pad: mode {mode!r} borders all axes but one or two; {len(pairs)} pairs for {input.shape}")
     if value:
-        raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
+        raise ArgumentError(f"pad: mode {mode!r} takes no value, got {value}")
+    crop = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(input.shape, widths))
+    if mode == "circular" and min(map(min, widths)) < 0:        # PyTorch crops first, then wraps what is left
+        input, widths = cut(input, crop), [(max(a, 0), max(b, 0)) for a, b in widths]
     for axis, (before, after) in enumerate(widths):
         if before or after:
             input = _bordered(input, axis, before, after, mode)
@@ -60,4 +64,5 @@ def _bordered(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tenso
     if max(before, after) > most or n + before + after < 1:
         raise ShapeError(f"pad: mode {mode!r} cannot make borders of {before} and {after} from an axis of {n}")
     at = _PLACES[mode](np.arange(-before, n + after), n)
-    return getitem(x, (*(slice(None),) * axis, at))
+    index = Tensor(algebra(x.o.device, np.dtype(np.int64)).upload(at)) if x.o.eager else at
+    return getitem(x, (*(slice(None),) * axis, index))

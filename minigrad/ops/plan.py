@@ -8,6 +8,9 @@ it differentiates twice, prunes or defers, and a test holds both bit-equal.
 from __future__ import annotations
 
 import linecache
+import sys
+
+import numpy as np
 
 from minigrad.ops.symbols import PYTHON, NotSymbolic, emit
 from minigrad.tensor import INTERNAL
@@ -48,7 +51,7 @@ class Code:
             op, mask, same = self.op_mask_same
             source = _keep_source(op, self.names) + _pull_source(op, mask, self.names, same)
             title = f"<minigrad plan of {type(op).__name__}, inputs {mask:b}{' alike' if same else ''}>"
-            scope = build(source, title, {"unbroadcast": unbroadcast})
+            scope = build(source, title, {"unbroadcast": unbroadcast, "ours": ours, "pull_wide": pull_wide})
             self.functions = scope["keep"], scope["pull"]
         while self.waiting:
             plan = self.waiting.pop()
@@ -126,12 +129,17 @@ def _pull_source(op, mask: int, names, same: bool) -> str:
         asked = tuple(i in numbers for i in range(max(mask.bit_length(), len(op.inputs))))
         lines.append(f"    r = op.vjp(o, {asked}, g{''.join(', ' + n for n in names)})")
     for k, i in enumerate(numbers):
+        if hasattr(op, f"into_{op.input_name(i)}"):
+            lines += _give_into(f"e{k}", op, op.input_name(i))
+            continue
         lines.append(f"    d = {f'r[{i}]' if shared else rule_text(op, op.input_name(i))}")
         lines += _give(f"e{k}", check=not (same or op.exact), optional=shared)
     if any("o." in line or "(o, " in line for line in lines):
         lines.insert(1, "    o = n.o")
     if any("op." in line for line in lines):
         lines.insert(1, "    op = n.plan.op")
+    if op.precision == "high":
+        lines.insert(1, f"    if n.o.narrow: return pull_wide(n, g, grads, {numbers})")
     return "\n".join(lines) + "\n"
 
 
@@ -142,6 +150,58 @@ def _give(edge: str, check: bool, optional: bool) -> list[str]:
     if optional:
         return ["    if d is not None:"] + ["        " + line for line in body]
     return ["    " + line for line in body]
+
+
+def _give_into(edge: str, op, name: str) -> list[str]:
+    """Lines that let the op add its part into the gradient of an edge, without a full one of zeros around it."""
+    read = "".join(", " + n for n in op.reads[name])
+    return [f"    if grads[{edge}] is None: grads[{edge}] = op.d{name}(o, g{read})",
+            f"    else: op.into_{name}(o, ours(o, grads, {edge}), g{read})"]
+
+
+_SOLE = (lambda grads, e: sys.getrefcount(grads[e]))({0: object()}, 0)     # held by `grads` alone
+
+
+def ours(o, grads: dict, edge):
+    """The gradient of an edge as a buffer that nobody else holds or shows: itself, or a copy of it in its place.
+    (A simulated device's views hold the buffer, not the array: there it is always copied.)"""
+    if (grads[edge].__class__ is np.ndarray and grads[edge].base is None and sys.getrefcount(grads[edge]) == _SOLE):
+        return grads[edge]                                       # by far the commonest
+    if hasattr(grads[edge], "spread"):                           # row-sparse: dense from here on
+        grads[edge] = grads[edge].spread()
+    elif (sys.getrefcount(grads[edge]) > _SOLE or isinstance(grads[edge], np.generic) or grads[edge].base is not None
+            or o.device.type == "sim"):
+        grads[edge] = o.copy(grads[edge])
+    return grads[edge]
+
+
+def pull_wide(n, g, grads, numbers: list[int]) -> None:
+    """The pull of an op of precision "high" on 16-bit floats: in float32, each gradient rounded once."""
+    found = wide_gradients(n.plan.op, n.o, g, dict(zip(n.plan.names, n.saved)), numbers)
+    for i, e in zip(numbers, n.edges):
+        d = found[i]
+        if d is not None:
+            d = d if d.shape == e.shape else unbroadcast(n.o, d, e.shape)
+            grads[e] = d if grads[e] is None else grads[e] + d
+
+
+def wide_gradients(op, o, g, values: dict, numbers: list[int]):
+    """{number of an input: its gradient in the dtype of `o`}, by the op's rules in float32."""
+    wide = o.wide
+    read = lambda i: (_grown(o, values[k]) for k in op.reads[op.input_name(i)])  # noqa: E731
+    if hasattr(op, "vjp"):
+        asked = tuple(i in numbers for i in range(max(max(numbers) + 1, len(op.inputs))))
+        found = op.vjp(wide, asked, _grown(o, g), *read(numbers[0]))
+    else:
+        found = {i: getattr(op, "d" + op.input_name(i))(wide, _grown(o, g), *read(i)) for i in numbers}
+    return {i: None if found[i] is None else o.cast(found[i], o.dtype) for i in numbers}
+
+
+def _grown(o, value):
+    """A saved value of the dtype of `o` in float32; shapes and what is wide already as they are."""
+    if isinstance(value, tuple):
+        return tuple(_grown(o, v) for v in value)
+    return o.wide.cast(value, o.wide.dtype) if getattr(value, "dtype", None) == o.dtype else value
 
 
 def unbroadcast(o, g, shape: tuple[int, ...]):

@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 
 from minigrad.aval import Aval
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.conv import MaxPool2d, pair
 from minigrad.ops.doors import function, literal
 from minigrad.ops.matmul import MatMul
@@ -113,7 +113,7 @@ def sizes_of(v, n: int, name: str) -> Sizes:
     p = (v,) * n if isinstance(v, int | np.integer) else tuple(v)
     p = p * n if len(p) == 1 else p
     if len(p) != n or not all(isinstance(m, int | np.integer) for m in p):
-        raise ValueError(f"{name}: expected an integer or {n} of them, got {v!r}")
+        raise ArgumentError(f"{name}: expected an integer or {n} of them, got {v!r}")
     return tuple(map(int, p))
 
 
@@ -123,7 +123,7 @@ def _avg_pool(
     kernel = sizes_of(kernel_size, n, "kernel_size")
     steps = kernel if stride is None or stride == () else sizes_of(stride, n, "stride")
     if min(*kernel, *steps) < 1 or divisor == 0:
-        raise ValueError(f"avg_pool{n}d: kernel {kernel} and stride {steps} must be at least 1, divisor_override not 0")
+        raise ArgumentError(f"avg_pool{n}d: kernel {kernel} and stride {steps} must be at least 1, divisor_override not 0")
     pool = AvgPool.of(kernel, steps, sizes_of(padding, n, "padding"), bool(ceil_mode), bool(whole), divisor)
     pool.infer(x.aval)
     return apply(pool, x)
@@ -223,7 +223,7 @@ def _wanted(x: Tensor, output_size, n: int, name: str) -> Sizes:
         raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes with elements, got {x.shape}")
     want = (output_size,) * n if output_size is None or isinstance(output_size, int) else tuple(output_size)
     if len(want) != n:
-        raise ValueError(f"{name}: output_size {output_size!r} is no integer and no {n} of them")
+        raise ArgumentError(f"{name}: output_size {output_size!r} is no integer and no {n} of them")
     return tuple(m if w is None else int(w) for w, m in zip(want, x.shape[-n:]))
 
 

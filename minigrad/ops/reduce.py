@@ -6,13 +6,14 @@ write.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
 from minigrad.algebra import reduced
 from minigrad.aval import Aval
 from minigrad.dtype import int64
-from minigrad.errors import ShapeError
+from minigrad.errors import PlaceError, ShapeError
 from minigrad.ops.op import NoOnnx, Op, op
 from minigrad.ops.samples import Sample
 
@@ -23,13 +24,15 @@ def axes_of(dim: int | tuple[int, ...] | None, ndim: int, name: str) -> Axis:
     """Non-negative, distinct axes; None stays None (all).  IndexError names the range."""
     if dim is None or dim == ():
         return None
+    if dim.__class__ is int and -ndim <= dim < ndim:
+        return (dim % ndim,)
     found = []
     for d in dim if isinstance(dim, tuple | list) else (dim,):
         if not isinstance(d, int | np.integer) or isinstance(d, bool):
             raise TypeError(f"{name}: dim must be an integer or a tuple of them, got {d!r}")
         size = max(ndim, 1)
         if not -size <= d < size:
-            raise IndexError(f"{name}: dim {d} is out of range for a tensor of {ndim} axes: use {-size} … {size - 1}")
+            raise PlaceError(f"{name}: dim {d} is out of range for a tensor of {ndim} axes: use {-size} … {size - 1}")
         found.append(int(d) % size)
     if len(set(found)) != len(found):
         raise RuntimeError(f"{name}: dim {dim} names an axis twice")
@@ -45,8 +48,13 @@ class Reduction(Op):
     def flops(self, y: Aval, x: Aval) -> int:
         return x.size
 
+    @cached_property
+    def lines_up(self) -> bool:
+        """Whether a reduced array broadcasts to the shape it came from as it is."""
+        return self.keepdims or self.axis is None or self.axis == tuple(range(len(self.axis)))
+
     def spread(self, o, g, shape):
-        return o.broadcast_to(o.reshape(g, reduced(shape, self.axis, True)), shape)
+        return o.spread(g if self.lines_up else o.reshape(g, reduced(shape, self.axis, True)), shape)
 
     def count(self, shape) -> int:
         kept = math.prod(reduced(shape, self.axis, True))

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import math
+from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
 
 from minigrad.algebra import reduced
-from minigrad.dtype import as_dtype, bool_, int64, is_float
+from minigrad.dtype import as_dtype, bool_, float32, int64, is_float
 from minigrad.errors import DTypeError
 from minigrad.ops.doors import function
 from minigrad.ops.elementwise import Maximum, Minimum
@@ -40,6 +41,18 @@ def mean(x: Tensor, dim=None, keepdim: bool = False, *, dtype=None) -> Tensor:
     return function(Mean, axes_of(dim, x.ndim, "mean"), keepdim)(x)
 
 
+def in_float32(f):
+    """A function of several steps that 16-bit floats take in float32, so that they are rounded once."""
+    @wraps(f)
+    def wide(x: Tensor, *args, **how):
+        if x.dtype.itemsize != 2 or not is_float(x.dtype):
+            return f(x, *args, **how)
+        y = f(cast(x, float32), *args, **how)
+        return tuple(cast(v, x.dtype) for v in y) if isinstance(y, tuple) else cast(y, x.dtype)
+    return wide
+
+
+@in_float32
 def var(x: Tensor, dim=None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None) -> Tensor:
     """The variance over `dim`, divided by n - 1, or by n - `correction`; NaN where that is 0."""
     if isinstance(dim, bool):                                       # x.var(False), as PyTorch
@@ -64,7 +77,7 @@ def amin(x: Tensor, dim=None, keepdim: bool = False) -> Tensor:
 def _along(cls, x: Tensor, dim: int, keepdim: bool) -> Found:
     (axis,) = axes_of(dim, x.ndim, cls.functional) or (0,)
     if x.ndim == 0:
-        return Found(x + 0, Tensor(x.o.upload(np.array(0))))
+        return Found(x * 1 if is_float(x.dtype) else x.clone(), Tensor(x.o.upload(np.array(0))))
     y, index = apply(cls.of(axis, keepdim), x)
     return Found(y, index if keepdim else index.reshape(reduced(index.shape, (axis,), False)))
 

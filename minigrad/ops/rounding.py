@@ -45,7 +45,7 @@ class Rint(Step):
     onnx, reference = "Round", np.rint
 
     def forward(self, o, x):
-        return o.rint(x)
+        return o.rint(x) if o.floating else o.copy(x)
 
 
 @op
@@ -97,6 +97,7 @@ class Remainder(Elementwise):
 class Fmod(Elementwise):
     """a - b · trunc(a / b): the remainder with the sign of a, as C's"""
 
+    numbers = "second"
     functional, onnx, reference, domain = "fmod", NoOnnx("Mod with fmod=1"), np.fmod, ("steps", "positive")
 
     def forward(self, o, a, b):

@@ -49,6 +49,7 @@ _DRAW = {
     "rising": lambda r, s: np.sort(r.standard_normal(s), -1),
     "definite": lambda r, s: (lambda x: x @ np.swapaxes(x, -1, -2) + np.eye(s[-1]))(r.standard_normal(s)),
     "truth": lambda r, s: r.integers(0, 2, s).astype(bool),
+    "order": lambda r, s: r.permutation(np.prod(s, dtype=int)).reshape(s),  # 0, 1, … shuffled
     "key": lambda r, s: np.array([7, 3], np.int64),
 }
 

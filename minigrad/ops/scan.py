@@ -258,4 +258,5 @@ def cummin(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 def prod(input: Tensor, dim=None, keepdim: bool = False, *, dtype=None) -> Tensor:
     """The product over `dim`, or of all."""
-    return function(Prod, axes_of(dim, input.ndim, "prod"), keepdim)(_counted(input, dtype))
+    y = function(Prod, axes_of(dim, input.ndim, "prod"), keepdim)(_counted(input, dtype))
+    return y if dtype is None else cast(y, as_dtype(dtype))

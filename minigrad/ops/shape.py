@@ -6,11 +6,10 @@ import numpy as np
 from minigrad import aval
 from minigrad.aval import Aval
 from minigrad.errors import ShapeError
-from minigrad.ops.doors import function
+from minigrad.ops.doors import function, joined
 from minigrad.ops.op import NoOnnx, Op, op
 from minigrad.ops.reduce import axes_of
 from minigrad.ops.samples import Sample
-from minigrad.ops.views import unsqueeze
 from minigrad.tensor import Tensor, apply
 
 
@@ -147,6 +146,35 @@ class Cat(Op):
         ]
 
 
+@op
+class Stack(Op):
+    """Tensors of one shape along a new axis"""
+
+    axis: int
+    mixes, onnx, functional, exact = True, NoOnnx("Unsqueeze and Concat"), "stack", True
+
+    def forward(self, o, *xs):
+        return o.stack(xs, self.axis)
+
+    def vjp(self, o, needs, g):
+        lead = (slice(None),) * self.axis
+        return tuple(o.cut(g, (*lead, k, Ellipsis)) if need else None for k, need in enumerate(needs))
+
+    def infer(self, *xs: Aval) -> Aval:
+        return Aval((*xs[0].shape[:self.axis], len(xs), *xs[0].shape[self.axis:]), xs[0].dtype)
+
+    def flops(self, y: Aval, *xs: Aval) -> int:
+        return 0
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [
+            Sample(cls.of(0), ("normal(2,3)", "normal(2,3).T")),
+            Sample(cls.of(1), ("normal(2)", "normal(2)", "normal(2)")),
+            Sample(cls.of(0), ("normal()", "normal()")),
+        ]
+
+
 # ---- as functions ------------------------------------------------------------------------------
 def contiguous(x: Tensor) -> Tensor:
     """Row-major: `x` itself where it is so already, else a copy."""
@@ -171,14 +199,17 @@ def _tensors(tensors, name: str) -> tuple[Tensor, ...]:
 def cat(tensors, dim: int = 0) -> Tensor:
     """Tensors one after the other along `dim`; the other sizes must be equal."""
     xs = _tensors(tensors, "cat")
+    if any([len(x.array.shape) == 1 and x.array.shape[0] == 0 for x in xs]):
+        xs = tuple(x for x in xs if x.shape != (0,)) or xs[:1]   # as PyTorch: they fit beside anything
     if any(x.ndim == 0 for x in xs):
         raise RuntimeError("cat: a 0-d tensor cannot be joined; use mg.stack")
-    return apply(Cat.of(axes_of(dim, xs[0].ndim, "cat")[0]), *xs)
+    return joined(Cat.of(axes_of(dim, xs[0].ndim, "cat")[0]), xs)
 
 
 def stack(tensors, dim: int = 0) -> Tensor:
     """Tensors of one shape along a new axis `dim`."""
     xs = _tensors(tensors, "stack")
-    if any(x.shape != xs[0].shape for x in xs):
+    shape = xs[0].array.shape
+    if any([x.array.shape != shape for x in xs]):
         raise ShapeError(f"stack: expected tensors of one shape, got {[x.shape for x in xs]}")
-    return cat([unsqueeze(x, dim) for x in xs], axes_of(dim, xs[0].ndim + 1, "stack")[0])
+    return joined(Stack.of(axes_of(dim, len(shape) + 1, "stack")[0]), xs)

@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 
+from minigrad import kernels
 from minigrad.algebra import reduced
 from minigrad.aval import Aval
 from minigrad.dtype import int64, is_float
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, PlaceError, ShapeError
 from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Where
 from minigrad.ops.op import NoOnnx, Op, cast, op
@@ -18,7 +19,8 @@ from minigrad.ops.reduce import axes_of
 from minigrad.ops.reduce_functions import Found, any as any_of, sum
 from minigrad.ops.samples import Sample
 from minigrad.ops.scan import along
-from minigrad.ops.views import cut, reshape, squeeze
+from minigrad.ops.shape import stack
+from minigrad.ops.views import cut, permute, reshape, squeeze
 from minigrad.tensor import Tensor, apply
 
 
@@ -78,8 +80,17 @@ class TopK(Ordered):
     onnx = "TopK"
 
     def forward(self, o, x):
-        index = self.order(o, x, self.largest)[along(self.axis, slice(0, self.k))]
+        index = self.partitioned(x)
+        if index is None:
+            index = self.order(o, x, self.largest)[along(self.axis, slice(0, self.k))]
         return o.take_along(x, index, self.axis), index
+
+    def partitioned(self, x):
+        """The index without a sort, on the host and where it pays."""
+        if not kernels.serves(x) or not 0 < 8 * self.k <= x.shape[self.axis]:
+            return None
+        index = kernels.first(x.swapaxes(self.axis, -1), self.k, self.largest)
+        return index if index is None else np.ascontiguousarray(index.swapaxes(self.axis, -1))
 
     def infer(self, x: Aval):
         if not 0 <= self.k <= x.shape[self.axis]:
@@ -151,7 +162,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False):
     if not input.ndim:
         return _of_number(lambda x: median(x, 0, True), input)
     if not input.shape[axis]:
-        raise IndexError(f"median: no element along dim {dim} of {input.shape}")
+        raise PlaceError(f"median: no element along dim {dim} of {input.shape}")
     k = (input.shape[axis] + 1) // 2
     y, index = kthvalue(input, k, axis, keepdim)
     if not is_float(input.dtype):
@@ -165,37 +176,94 @@ def quantile(
     input: Tensor, q, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """The values below which shares `q` of the elements lie, with straight lines between the elements."""
-    ways = {"linear": None, "lower": math.floor, "higher": math.ceil, "nearest": round}
+    ways = {"linear": None, "lower": math.floor, "higher": math.ceil, "nearest": round, "midpoint": None}
     if interpolation not in ways or not is_float(input.dtype):
-        raise ValueError(
+        raise ArgumentError(
             f"quantile: interpolation {interpolation!r} is one of {', '.join(ways)}; input {input.dtype} must be float"
         )
+    if isinstance(q, Tensor) and (q.ndim > 1 or q.dtype != input.dtype):
+        raise ArgumentError(f"quantile: q must be a number or a vector of {input.dtype}, got {q.dtype}{list(q.shape)}")
     shares = q.tolist() if isinstance(q, Tensor) else q
-    x = reshape(input, -1) if dim is None else input
-    axis = 0 if dim is None else _axis(input, dim, "quantile")
+    x = reshape(input, -1) if dim is None or not input.ndim else input
+    axis = _axis(input, 0 if dim is None else dim, "quantile") if x.ndim == input.ndim else 0
     many = isinstance(shares, list | tuple)
-    if any(not 0 <= s <= 1 for s in (shares if many else [shares])):
-        raise ValueError(f"quantile: q must lie in [0, 1], got {shares}")
+    if not x.shape[axis] or any(not 0 <= s <= 1 for s in (shares if many else [shares])):
+        raise ArgumentError(f"quantile: q must lie in [0, 1], got {shares}, of at least one element, got {input.shape}")
     values = sort(x, axis)[0]
-    found = [_between(values, x, axis, s, ways[interpolation]) for s in (shares if many else [shares])]
-    if keepdim and dim is None:
-        found = [reshape(y, (1,) * input.ndim) for y in found]
+    parts = [cut(q, (k,)) for k in range(len(shares))] if isinstance(q, Tensor) and many else [q]
+    exact = parts if isinstance(q, Tensor) and q.node is not None else list(shares) if many else [shares]
+    found = [_between(values, x, axis, s, e, interpolation, ways[interpolation])
+             for s, e in zip(shares if many else [shares], exact)]
+    if dim is None or not input.ndim:
+        found = [reshape(y, (1,) * input.ndim if keepdim else ()) for y in found]
     elif not keepdim:
         found = [squeeze(y, axis) for y in found]
-    from minigrad.ops.shape import stack
-
     return stack(found, 0) if many else found[0]
 
 
-def _between(values: Tensor, x: Tensor, axis: int, share: float, rounded) -> Tensor:
-    """The element at place share · (n - 1) of sorted values, between its neighbours; NaN where there is one."""
+def _between(values: Tensor, x: Tensor, axis: int, share: float, exact, how: str, rounded) -> Tensor:
+    """The element at place share · (n - 1) of sorted values, between its neighbours; NaN where there is one.
+    `exact` is the share again, as a Tensor where its gradient is wanted."""
     n = values.shape[axis]
     place = share * (n - 1)
     place = rounded(place) if rounded else place
     low, high = math.floor(place), math.ceil(place)
     at = lambda k: cut(values, along(axis, slice(k, k + 1)))
-    y = at(low) if low == high else at(low) + (at(high) - at(low)) * (place - low)
+    if how == "linear":
+        y = at(low) + (at(high) - at(low)) * (exact * (n - 1) - low) if low != high or exact is not share else at(low)
+    else:
+        y = at(low) if low == high else (at(low) + at(high)) * 0.5
     return function(Where)(any_of(x != x, axis, True), literal(math.nan, x), y)
+
+
+def nanquantile(
+    input: Tensor, q, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """As `quantile`, of what is not NaN in each row; NaN where nothing is."""
+    x = reshape(input, -1) if dim is None or not input.ndim else input
+    axis = _axis(x, 0 if dim is None else dim, "nanquantile")
+    rows = movedim_last(x, axis)
+    flat = reshape(rows, (-1, x.shape[axis]))
+    nan = literal(math.nan, input)
+    each = [row[row == row] for row in flat]
+    found = [quantile(row, q, interpolation=interpolation) if row.shape[0] else quantile(reshape(nan, 1), q)
+             for row in each]
+    lead = found[0].shape if found else ()
+    y = reshape(stack(found, len(lead)), (*lead, *rows.shape[:-1]))
+    if keepdim:
+        return reshape(y, (*lead, *((1,) * input.ndim if dim is None else
+                                    (*x.shape[:axis], 1, *x.shape[axis + 1 :])[: input.ndim])))
+    return y
+
+
+def movedim_last(x: Tensor, axis: int) -> Tensor:
+    """One axis behind the others."""
+    return permute(x, *(k for k in range(x.ndim) if k != axis), axis)
+
+
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False):
+    """As `median`, of what is not NaN; NaN where nothing is."""
+    if not is_float(input.dtype):
+        return median(input, dim, keepdim)
+    if dim is None:
+        flat = reshape(input, -1)
+        kept = flat[flat == flat]
+        return median(kept) if kept.shape[0] or not flat.shape[0] else flat[0] * 1
+    if not input.ndim:
+        return _of_number(lambda x: nanmedian(x, 0, True), input)
+    axis = _axis(input, dim, "nanmedian")
+    if not input.shape[axis]:
+        raise PlaceError(f"nanmedian: no element along dim {dim} of {input.shape}")
+    values, order = sort(input, axis)
+    kept = sum(cast(input == input, int64), axis, True)
+    middle = function(Where)(kept > 0, (kept - 1) // 2, kept)
+    y, index = values.gather(axis, middle), order.gather(axis, middle)
+    return Found(y, index) if keepdim else Found(squeeze(y, axis), squeeze(index, axis))
+
+
+def msort(input: Tensor) -> Tensor:
+    """Sorted along the first axis."""
+    return sort(input, 0)[0]
 
 
 def _on_host(x: Tensor, name: str) -> np.ndarray:
@@ -214,24 +282,33 @@ def unique(
     """The different elements (or slices along `dim`) in order; on request where each element went, and how often
     each occurs."""
     host = _on_host(input, "unique")
+    dim = None if dim is None else _axis(input, dim, "unique")
+    if not input.ndim:
+        host = host.reshape(1)
     y, inverse, counts = np.unique(host, return_inverse=True, return_counts=True, axis=dim)
-    shape = input.shape if dim is None else (input.shape[dim],)
+    shape = (input.shape[dim],) if dim is not None and input.ndim else input.shape
     return _answers(input, y, inverse.reshape(shape), counts, return_inverse, return_counts)
 
 
-def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False):
-    """The elements without those that equal the one before; on request where each went, and how long each run is."""
-    host = _on_host(input, "unique_consecutive").ravel()
-    new = np.ones(host.shape, bool)
-    new[1:] = host[1:] != host[:-1]
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+):
+    """The elements (or slices along `dim`) without those that equal the one before; on request where each went, and
+    how long each run is."""
+    host = _on_host(input, "unique_consecutive")
+    axis = 0 if dim is None else _axis(input, dim, "unique_consecutive")
+    rows = host.reshape(-1) if dim is None or not input.ndim else np.moveaxis(host, axis, 0)
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
     inverse, places = np.cumsum(new) - 1, np.flatnonzero(new)
-    return _answers(
-        input, host[new], inverse.reshape(input.shape), np.diff([*places, host.size]), return_inverse, return_counts
-    )
+    kept = rows[new] if dim is None or not input.ndim else np.moveaxis(rows[new], 0, axis)
+    shape = (len(rows),) if dim is not None and input.ndim else input.shape
+    counts = np.diff([*places, len(rows)])
+    return _answers(input, kept, inverse.reshape(shape), counts, return_inverse, return_counts)
 
 
 def _answers(x: Tensor, y, inverse, counts, return_inverse: bool, return_counts: bool):
-    lift = lambda a: Tensor(x.o.upload(np.ascontiguousarray(a)))
+    lift = lambda a: Tensor(x.o.upload(np.array(a, order="C")))
     found = [lift(y)] + [lift(inverse)] * return_inverse + [lift(counts)] * return_counts
     return tuple(found) if len(found) > 1 else found[0]
 
@@ -241,13 +318,19 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     host = _on_host(input, "bincount")
     if host.ndim != 1 or is_float(input.dtype) or (host.size and host.min() < 0):
         raise DTypeError(f"bincount: expected a vector of integers from 0, got {input.dtype}{list(input.shape)}")
+    if minlength < 0 or (weights is not None and weights.shape != input.shape):
+        raise ShapeError(f"bincount: minlength {minlength} must not be negative, and the weights must have the shape "
+                         f"{input.shape}")
     found = np.bincount(host, None if weights is None else _on_host(weights, "bincount"), minlength)
-    return Tensor(input.o.upload(found if weights is None else found.astype(weights.dtype)))
+    kind = found.dtype if weights is None else weights.dtype if is_float(weights.dtype) else np.dtype("f8")
+    return Tensor(input.o.upload(found.astype(kind)))
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of `bins` equal intervals from min to max (both 0: from the data)."""
     host = _on_host(input, "histc")
+    if bins < 1 or min > max:
+        raise ArgumentError(f"histc: {bins} bins from {min} to {max}")
     low, high = (min, max) if min != max else (host.min(), host.max()) if host.size else (0, 1)
     low, high = (low - 1, high + 1) if low == high else (low, high)
     return Tensor(input.o.upload(np.histogram(host, bins, (low, high))[0].astype(input.dtype)))

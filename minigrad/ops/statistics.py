@@ -6,13 +6,13 @@ from __future__ import annotations
 import math
 from operator import index
 
-from minigrad.dtype import finest, int64, is_float
-from minigrad.errors import DTypeError
+from minigrad.dtype import bool_, finest, int64, is_float
+from minigrad.errors import ArgumentError, DTypeError
 from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Abs, Pow, Sqrt, Square, Where
-from minigrad.ops.limits import ClampMin
+from minigrad.ops.limits import ClampMin, clamp
 from minigrad.ops.op import cast
-from minigrad.ops.reduce_functions import amax, amin, mean, sum, var
+from minigrad.ops.reduce_functions import amax, amin, in_float32, mean, sum, var
 from minigrad.ops.shape import cat
 from minigrad.ops.structure import axis_of, broadcast_tensors, narrow
 from minigrad.tensor import Tensor
@@ -20,6 +20,7 @@ from minigrad.tensor import Tensor
 where, square, sqrt, absolute, power = (function(cls) for cls in (Where, Square, Sqrt, Abs, Pow))
 
 
+@in_float32
 def std(
     input: Tensor, dim=None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None
 ) -> Tensor:
@@ -33,12 +34,19 @@ def _root(v: Tensor) -> Tensor:
     return where(some, sqrt(where(some, v, literal(1.0, v))), v)
 
 
+def clamp_within(x: Tensor, low: float, high: float) -> Tensor:
+    """`x` limited to low … high."""
+    return clamp(x, min=low, max=high)
+
+
+@in_float32
 def var_mean(input: Tensor, dim=None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None):
     """(variance, mean)."""
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
+@in_float32
 def std_mean(input: Tensor, dim=None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None):
     """(standard deviation, mean)."""
     v, m = var_mean(input, dim, unbiased, keepdim, correction=correction)
@@ -50,10 +58,15 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     return amin(input, dim, keepdim), amax(input, dim, keepdim)
 
 
+@in_float32
 def norm(x: Tensor, p: float | str = "fro", dim=None, keepdim: bool = False) -> Tensor:
     """The p-norm over `dim`, with gradient 0 at 0; p may be ±infinity, 0 (how many are not 0) or "fro" (2)."""
+    if p == "nuc":
+        from minigrad.ops.linalg import matrix_norm
+
+        return matrix_norm(x, "nuc", (-2, -1) if dim is None else dim, keepdim)
     if isinstance(p, str) and p != "fro":
-        raise ValueError(f"norm: p is a number or 'fro', got {p!r}")
+        raise ArgumentError(f"norm: p is a number or 'fro', got {p!r}")
     p = 2.0 if p == "fro" else float(p)
     if abs(p) == math.inf:
         return (amax if p > 0 else amin)(absolute(x), dim, keepdim)
@@ -112,16 +125,24 @@ def diff(
 ) -> Tensor:
     """The difference of each element to the one before, n times over."""
     axis = axis_of(input, dim, "diff")
+    if n < 0:
+        raise ArgumentError(f"diff: n must not be negative, got {n}")
+    if n == 0:
+        return input * 1 if is_float(input.dtype) else input.clone()
     ends = [x for x in (prepend, input, append) if x is not None]
     y = cat(ends, axis) if len(ends) > 1 else input
     for _ in range(index(n)):
         m = max(y.shape[axis] - 1, 0)
-        y = narrow(y, axis, min(1, y.shape[axis]), m) - narrow(y, axis, 0, m)
+        a, b = narrow(y, axis, min(1, y.shape[axis]), m), narrow(y, axis, 0, m)
+        y = a != b if y.dtype == bool_ else a - b
     return y
 
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Each slice along `dim` whose p-norm is above `maxnorm`, scaled down to it."""
+    if input.ndim < 2 or p <= 0 or maxnorm < 0:
+        raise ArgumentError(f"renorm: expected at least 2 dimensions, got {input.ndim}, p above 0, got {p}, and "
+                            f"maxnorm from 0, got {maxnorm}")
     axis = axis_of(input, dim, "renorm")
     size = norm(input, p, tuple(k for k in range(input.ndim) if k != axis), True)
     return input * where(size > maxnorm, maxnorm / (size + 1e-7), literal(1.0, input))
@@ -130,6 +151,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 # ---- comparing whole tensors ---------------------------------------------------------------------
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """|a - b| ≤ atol + rtol |b|, element by element; infinities are close to themselves."""
+    if rtol < 0 or atol < 0:
+        raise ArgumentError(f"isclose: rtol {rtol} and atol {atol} must not be negative")
     if input.dtype != other.dtype:
         raise DTypeError(f"isclose: {input.dtype} and {other.dtype}: compare tensors of one dtype")
     a, b = input.detach(), other.detach()

@@ -9,19 +9,20 @@ import math
 
 import numpy as np
 
-from minigrad.errors import ShapeError
-from minigrad.ops.conv import Windows
+from minigrad.errors import ArgumentError, PlaceError, ShapeError
 from minigrad.ops.index import getitem
+from minigrad.ops.op import NoOnnx, op
 from minigrad.ops.reduce import axes_of
+from minigrad.ops.samples import Sample
 from minigrad.ops.shape import Dense, Pad, cat
-from minigrad.ops.views import cut, expand, permute, reshape, shape_arg, transpose, unsqueeze
+from minigrad.ops.views import ViewOp, cut, expand, permute, reshape, shape_arg, transpose, unsqueeze
 from minigrad.tensor import Tensor, apply
 
 
 def axis_of(x: Tensor, dim: int, name: str) -> int:
     """One axis as a number from 0; a 0-d tensor has none."""
     if not x.ndim:
-        raise IndexError(f"{name}: a 0-d tensor has no axis {dim}")
+        raise PlaceError(f"{name}: a 0-d tensor has no axis {dim}")
     return axes_of(dim, x.ndim, name)[0]
 
 
@@ -36,7 +37,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     n = input.shape[axis]
     first = start + n if start < 0 else start
     if not 0 <= first <= n or length < 0 or first + length > n:
-        raise IndexError(f"narrow: {length} elements from {start} on do not lie in an axis of {n}")
+        raise PlaceError(f"narrow: {length} elements from {start} on do not lie in an axis of {n}")
     return _along(input, axis, slice(first, first + length))
 
 
@@ -44,7 +45,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Element number `index` of an axis, which is gone then: a view."""
     axis = axis_of(input, dim, "select")
     if not -input.shape[axis] <= index < input.shape[axis]:
-        raise IndexError(f"select: {index} is out of range for dim {dim} of {input.shape}")
+        raise PlaceError(f"select: {index} is out of range for dim {dim} of {input.shape}")
     return _along(input, axis, int(index))
 
 
@@ -54,7 +55,7 @@ def split(tensor: Tensor, split_size_or_sections, dim: int = 0) -> tuple[Tensor,
     n, how = tensor.shape[axis], split_size_or_sections
     if isinstance(how, int):
         if how < 1 and n:
-            raise ValueError(f"split: parts of size {how}; give at least 1")
+            raise ArgumentError(f"split: parts of size {how}; give at least 1")
         how = [min(how, n - k) for k in range(0, n, max(how, 1))] or [0]
     if sum_of(how) != n or min(how, default=0) < 0:
         raise ShapeError(f"split: sizes {tuple(how)} do not add up to the {n} elements of dim {dim} of {tensor.shape}")
@@ -69,7 +70,7 @@ def sum_of(sizes) -> int:
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` parts of equal size, the last perhaps smaller: views."""
     if chunks < 1:
-        raise ValueError(f"chunk: expected at least one chunk, got {chunks}")
+        raise ArgumentError(f"chunk: expected at least one chunk, got {chunks}")
     n = input.shape[axis_of(input, dim, "chunk")]
     return split(input, max(-(-n // chunks), 1), dim) if n else (input,) * chunks
 
@@ -77,10 +78,11 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def tensor_split(input: Tensor, indices_or_sections, dim: int = 0) -> tuple[Tensor, ...]:
     """As many parts as asked for, as even as can be, or cut before the places given: views."""
     axis, how = axis_of(input, dim, "tensor_split"), indices_or_sections
+    how = how.tolist() if isinstance(how, Tensor) else how
     n = input.shape[axis]
     if isinstance(how, int):
         if how < 1:
-            raise ValueError(f"tensor_split: expected at least one part, got {how}")
+            raise ArgumentError(f"tensor_split: expected at least one part, got {how}")
         how = np.cumsum([n // how + (k < n % how) for k in range(how - 1)]).tolist()
     places = [0, *how, n]
     return tuple(_along(input, axis, slice(a, b)) for a, b in zip(places, places[1:]))
@@ -118,19 +120,66 @@ def unflatten(input: Tensor, dim: int, sizes) -> Tensor:
     )
 
 
+@op
+class Unfold(ViewOp):
+    """Windows of an axis every `step` elements, each as a new last axis"""
+
+    axis: int
+    size: int
+    step: int
+    onnx = NoOnnx("Gather")
+
+    @property
+    def repeats(self) -> bool:
+        return self.step < self.size
+
+    def forward(self, o, x):
+        return o.transpose(o.windows(self.last(o, x), (self.size,), (self.step,), (1,)), self.order(len(x.shape)))
+
+    def last(self, o, x):
+        n = len(x.shape)
+        return o.transpose(x, (*(k for k in range(n) if k != self.axis), self.axis))
+
+    def order(self, n: int) -> tuple[int, ...]:
+        """The windows, counted in the last axis but one, back at the place of the axis."""
+        rest = list(range(n - 1))
+        rest.insert(self.axis, n - 1)
+        return (*rest, n)
+
+    def dx(self, o, g, x_shape):
+        n = len(x_shape)
+        g = o.transpose(g, (*(k for k in range(n) if k != self.axis), self.axis, n))
+        moved = (*(m for k, m in enumerate(x_shape) if k != self.axis), x_shape[self.axis])
+        return o.transpose(o.fold(g, moved, (self.step,), (1,)), self.order(n)[:-1])
+
+    def back(self, o, x, y):
+        """Every element of a window at its place; those between windows stay."""
+        for k in range(self.size):
+            n = y.shape[self.axis]
+            places = (*(slice(None),) * self.axis, slice(k, k + self.step * (n - 1) + 1, self.step))
+            x = o.put(x, places, o.cut(y, (Ellipsis, k)))
+        return x
+
+    @classmethod
+    def samples(cls) -> list[Sample]:
+        return [Sample(cls.of(0, 2, 1), ("normal(5)",)), Sample(cls.of(0, 2, 3), ("normal(6,2)",)),
+                Sample(cls.of(1, 2, 2), ("normal(2,4,3)",)), Sample(cls.of(1, 1, 1), ("normal(4,3).T",))]
+
+
 def unfold_dim(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Windows of an axis every `step` elements, each as a new last axis: a copy (a view in PyTorch)."""
+    """Windows of an axis every `step` elements, each as a new last axis: a view."""
+    if not input.ndim:
+        return unfold_dim(reshape(input, 1), dimension, size, step)[0]
     axis = axis_of(input, dimension, "unfold")
     if not 0 < size <= input.shape[axis] or step < 1:
         raise ShapeError(f"unfold: windows of {size} every {step} do not fit an axis of {input.shape[axis]}")
-    last = movedim(input, axis, -1)
-    return movedim(apply(Windows.of((int(size),), (int(step),), (1,)), last), -2, axis)
+    return apply(Unfold.of(axis, int(size), int(step)), input)
 
 
 # ---- turned and repeated -------------------------------------------------------------------------
-def flip(input: Tensor, *dims) -> Tensor:
+def flip(input: Tensor, *axes, dims=()) -> Tensor:
     """The elements of some axes in reverse: a copy."""
-    axes = axes_of(tuple(shape_arg(dims)), input.ndim, "flip") or ()
+    axes = axes_of(tuple(shape_arg(axes or (dims,))), input.ndim, "flip") or ()
     return apply(Dense.of(), cut(input, tuple(slice(None, None, -1 if k in axes else None) for k in range(input.ndim))))
 
 
@@ -151,7 +200,11 @@ def roll(input: Tensor, shifts, dims=None) -> Tensor:
 
 def rot90(input: Tensor, k: int = 1, dims=(0, 1)) -> Tensor:
     """Turned by k quarter turns from the first of two axes towards the second."""
+    if len(dims) != 2 or input.ndim < 2:
+        raise ShapeError(f"rot90: expected two axes to turn, got dims {tuple(dims)} of a tensor of shape {input.shape}")
     a, b = (axis_of(input, d, "rot90") for d in dims)
+    if a == b:
+        raise ShapeError(f"rot90: dims {tuple(dims)} name one axis twice")
     if k % 4 == 2:
         return flip(input, a, b)
     return (
@@ -182,8 +235,11 @@ def tile(input: Tensor, *dims) -> Tensor:
     return repeat(input, (1,) * (input.ndim - len(dims)) + dims)
 
 
-def repeat_interleave(input: Tensor, repeats, dim: int | None = None) -> Tensor:
-    """Each element so many times in a row along an axis, by default of the flattened tensor."""
+def repeat_interleave(input: Tensor, repeats=None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Each element so many times in a row along an axis, by default of the flattened tensor; of counts alone, each
+    number of 0, 1, 2, … so many times."""
+    if repeats is None:
+        return repeat_interleave(Tensor(input.o.arange(input.shape[0])), input, 0)
     if dim is None:
         return repeat_interleave(reshape(input, -1), repeats, 0)
     axis = axis_of(input, dim, "repeat_interleave")
@@ -248,7 +304,7 @@ def meshgrid(*tensors, indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: for each vector a tensor of the whole grid's shape."""
     xs = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
     if indexing not in ("ij", "xy") or any(x.ndim > 1 for x in xs):
-        raise ValueError(
+        raise ArgumentError(
             f"meshgrid: indexing is 'ij' or 'xy', got {indexing!r}; tensors must be vectors, got "
             f"{[x.shape for x in xs]}"
         )

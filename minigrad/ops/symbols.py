@@ -25,6 +25,7 @@ class Dialect:
     number: str                        # a truth value as a number
     zero: str | None = None
     one: str | None = None
+    once: bool = False                 # nobody finds equal parts of the text: a value used twice would be computed twice
 
 
 class Symbols:
@@ -34,13 +35,13 @@ class Symbols:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.zero = Symbol(dialect.zero, self) if dialect.zero else self.lit(0)
-        self.one = Symbol(dialect.one, self) if dialect.one else self.lit(1)
+        self.zero = Symbol(dialect.zero, self, name=True) if dialect.zero else self.lit(0)
+        self.one = Symbol(dialect.one, self, name=True) if dialect.one else self.lit(1)
 
     def lit(self, v) -> Symbol:
         if not math.isfinite(v):
             raise NotSymbolic(f"{v} is no literal")
-        return Symbol(self.dialect.lit.format(float(v)), self)
+        return Symbol(self.dialect.lit.format(float(v)), self, name=True)
 
     def where(self, c, a, b) -> Symbol:
         return Symbol(self.dialect.select.format(c=c.text, a=a.number, b=b.number), self)
@@ -54,10 +55,18 @@ class Symbols:
 
 
 class Symbol:
-    """A piece of source text that knows whether it is a truth value."""
+    """A piece of source text that knows whether it is a truth value, and whether it only names a value."""
 
-    def __init__(self, text: str, o: Symbols, truth: bool = False) -> None:
-        self.text, self.o, self.truth = text, o, truth
+    def __init__(self, text: str, o: Symbols, truth: bool = False, name: bool = False) -> None:
+        self._text, self.o, self.truth, self.free = text, o, truth, name or not o.dialect.once
+
+    @property
+    def text(self) -> str:
+        """The text; where nobody finds equal parts, that of an operation only once."""
+        if self.free is None:
+            raise NotSymbolic(f"{self._text} twice")
+        self.free = self.free or None
+        return self._text
 
     @property
     def number(self) -> str:
@@ -115,7 +124,7 @@ PYTHON = Symbols(
     Dialect(
         "o.lit({!r})",
         {
-            **{n: f"o.{n}({{}})" for n in (*_NUMPY, *_ARCS, "isfinite", "isinf", "erf", "positive")},
+            **{n: f"o.{n}({{}})" for n in (*_NUMPY, *_ARCS, "isfinite", "isinf", "erf", "positive", "sigmoid")},
             **_POW,
             **{n: f"o.{n}({{}}, {{}})" for n in ("maximum", "minimum", *_TWO)},
         },
@@ -123,6 +132,7 @@ PYTHON = Symbols(
         "{}",
         "o.zero",
         "o.one",
+        once=True,
     )
 )
 NUMBA = Symbols(
@@ -135,6 +145,7 @@ NUMBA = Symbols(
             **{n: f"np.{m}({{}}, {{}})" for n, m in _TWO.items()},
             "maximum": "np.maximum({}, {})",
             "positive": "np.maximum({}, f4(0))",
+            "sigmoid": "(f4(1) / (f4(1) + np.exp(-{})))",
             "minimum": "np.minimum({}, {})",
             "abs": "abs({})",
             "logical_not": "(not {})",
@@ -152,6 +163,7 @@ C = Symbols(
             "abs": "fabsf({})",
             "maximum": "fmaxf({}, {})",
             "positive": "fmaxf({}, 0.0f)",
+            "sigmoid": "(1.0f / (1.0f + expf(-{})))",
             "minimum": "fminf({}, {})",
             "pow": "powf({}, {})",
             "isnan": "isnan({})",
@@ -170,8 +182,8 @@ def emit(op, o: Symbols, gradient_of: str | None = None, truths: tuple[str, ...]
     names = op.reads[gradient_of] if gradient_of else op.inputs
     if op.variadic or any(n.endswith("_shape") for n in names):
         raise NotSymbolic("a rule on shapes")
-    args = [Symbol(n, o, n in truths) for n in names]
-    out = getattr(op, "d" + gradient_of)(o, Symbol("g", o), *args) if gradient_of else op.forward(o, *args)
+    args = [Symbol(n, o, n in truths, name=True) for n in names]
+    out = getattr(op, "d" + gradient_of)(o, Symbol("g", o, name=True), *args) if gradient_of else op.forward(o, *args)
     if not isinstance(out, Symbol):
         raise NotSymbolic("a rule that gives no symbol")
     return out.text if o is PYTHON else out.number

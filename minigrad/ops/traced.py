@@ -13,11 +13,13 @@ from minigrad.aval import Aval
 from minigrad.ops import (
     compare as c,
     conv,
+    decompositions,
     diagonals as d,
     elementwise as e,
     exponential as p,
+    gamma,
     index as i,
-    linalg,
+    matrices,
     random,
     reduce as r,
     rounding as n,
@@ -27,7 +29,7 @@ from minigrad.ops import (
     views as v,
 )
 from minigrad.ops.doors import function, literal
-from minigrad.ops.matmul import MatMul
+from minigrad.ops.matmul import matmul
 from minigrad.ops.op import cast
 from minigrad.tensor import Tensor, apply
 
@@ -48,9 +50,14 @@ class Traced:
     sin, cos, abs, sign = map(staticmethod, map(function, (e.Sin, e.Cos, e.Abs, e.Sign)))
     sinh, cosh = map(staticmethod, map(function, (trig.Sinh, trig.Cosh)))
     floor, trunc, expm1, erf = map(staticmethod, map(function, (n.Floor, n.Trunc, p.Expm1, p.Erf)))
-    positive = staticmethod(function(e.Relu))
-    maximum, minimum, matmul = map(staticmethod, map(function, (e.Maximum, e.Minimum, MatMul)))
+    positive, sigmoid = map(staticmethod, map(function, (e.Relu, e.Sigmoid)))
+    maximum, minimum = map(staticmethod, map(function, (e.Maximum, e.Minimum)))
+    matmul = staticmethod(matmul)
+    lgamma, digamma = map(staticmethod, map(function, (gamma.Lgamma, gamma.Digamma)))
     isnan, logical_not = map(staticmethod, map(function, (c.IsNan, c.Not)))
+
+    def polygamma(self, n, x):
+        return function(gamma.Polygamma, n)(x)
 
     def where(self, cond, a, b):
         return apply(e.Where.of(), cond, a, b)
@@ -85,7 +92,8 @@ class Traced:
     def recurrence(self, a, b, axis):
         return apply(scan.Recurrence.of(axis), a, b)
 
-    inv, solve = map(staticmethod, map(function, (linalg.Inv, linalg.Solve)))
+    inv, solve = map(staticmethod, map(function, (matrices.Inv, matrices.Solve)))
+    matrix_exp = staticmethod(function(decompositions.MatrixExp))
 
     def reshape(self, x, shape):
         return x if x.shape == tuple(shape) else v.reshape(x, shape)
@@ -98,6 +106,8 @@ class Traced:
 
     def broadcast_to(self, x, shape):
         return x if x.shape == tuple(shape) else apply(v.Expand.of(tuple(shape)), x)
+
+    spread = broadcast_to
 
     def cut(self, x, key):
         return apply(v.Cut.of(v.freeze_key(key)), x)
@@ -132,6 +142,9 @@ class Traced:
 
     def cat(self, xs, axis):
         return s.cat(xs, axis)
+
+    def stack(self, xs, axis):
+        return s.stack(xs, axis)
 
     def windows(self, x, kernel, stride, dilation):
         return apply(conv.Windows.of(tuple(kernel), stride, dilation), x)

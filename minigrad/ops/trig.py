@@ -68,6 +68,7 @@ class Atan(Elementwise):
 class Atan2(Elementwise):
     """The angle of the point (b, a), in (-π, π]; gradient 0 at the origin"""
 
+    numbers = "none"
     functional = method = "atan2"
     onnx, reference, takes, ops_per_element, domain = NoOnnx("Atan with cases"), np.arctan2, "float", 10, ("away",)
 
@@ -161,6 +162,7 @@ class Atanh(Elementwise):
 class Hypot(Elementwise):
     """√(a² + b²) without overflow; NaN gradient at the origin, as PyTorch"""
 
+    numbers = "none"
     functional = method = "hypot"
     onnx, reference, takes, domain = NoOnnx("Sqrt of Add"), np.hypot, "float", ("away",)
 

@@ -15,20 +15,27 @@ from minigrad import aval
 from minigrad.algebra import algebra_of
 from minigrad.aval import Aval
 from minigrad.errors import ShapeError
+from minigrad.ops.doors import look
 from minigrad.ops.op import NoOnnx, Op, op
 from minigrad.ops.reduce import axes_of
 from minigrad.ops.samples import Sample
-from minigrad.tensor import Tensor, apply
+from minigrad.tensor import Tensor
 
 
 class ViewOp(Op):
     """An op that shows the memory of its input."""
 
     flat = False
+    always = True                      # it shows the memory of every input, however that lies
     repeats = False                    # one cell may be several elements of the output, which is never written then
 
     def aliases(self, x) -> bool:
         return True
+
+    @cached_property
+    def looking(self):
+        """The plan where x has a history."""
+        return self.plan(1, False)
 
     def infer(self, x: Aval) -> Aval:
         return aval.view_of(x, lambda a: self.forward(algebra_of(a), a))
@@ -52,7 +59,7 @@ class Reshape(ViewOp):
     """The same elements, row-major, in another shape: a view where the strides allow it, else a copy"""
 
     shape: tuple[int, ...]
-    onnx = "Reshape"
+    onnx, always = "Reshape", False
     reference = lambda self, x: np.reshape(x, self.shape)  # noqa: E731
 
     def forward(self, o, x):
@@ -169,6 +176,11 @@ class Cut(ViewOp):
     def dx(self, o, g, x_shape):
         return o.place(g, self.key, x_shape)
 
+    def into_x(self, o, total, g, x_shape):
+        """Add dx to `total`, a buffer that may be written: as many slices as there are cost one full gradient."""
+        place = total[self.key]
+        place += g
+
     def back(self, o, x, y):
         return o.put(x, self.key, y)
 
@@ -260,8 +272,8 @@ class WriteThrough(Op):
         return self.forward(o, g, o.broadcast_to(o.zero, v_shape))
 
     def dv(self, o, g):
-        for look in self.chain:
-            g = look.forward(o, g)
+        for step in self.chain:
+            g = step.forward(o, g)
         return g
 
     def infer(self, x: Aval, v: Aval) -> Aval:
@@ -307,7 +319,7 @@ def wanted_shape(x: Tensor, shape: tuple, name: str) -> tuple[int, ...]:
 
 def reshape(x: Tensor, *shape) -> Tensor:
     """The same elements in another shape: a view where possible, else a copy.  One size may be -1."""
-    return apply(Reshape.of(wanted_shape(x, shape_arg(shape), "reshape")), x)
+    return look(Reshape.of(wanted_shape(x, shape_arg(shape), "reshape")), x)
 
 
 def view(x: Tensor, *shape) -> Tensor:
@@ -318,7 +330,7 @@ def view(x: Tensor, *shape) -> Tensor:
             f"view: {x.shape} with strides {x.stride()} (elements) cannot be seen as {shape} without a copy. "
             "Use .reshape(...), or .contiguous().view(...)"
         )
-    return apply(Reshape.of(shape), x)
+    return look(Reshape.of(shape), x)
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -337,7 +349,7 @@ def permute(x: Tensor, *dims) -> Tensor:
     order = tuple(axes_of(d, x.ndim, "permute")[0] for d in dims) if x.ndim else ()
     if sorted(order) != list(range(x.ndim)):
         raise RuntimeError(f"permute: {dims} is not an order of the {x.ndim} axes of {x.shape}")
-    return apply(Permute.of(order), x)
+    return look(Permute.of(order), x)
 
 
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
@@ -347,7 +359,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     (a,), (b,) = axes_of(dim0, x.ndim, "transpose"), axes_of(dim1, x.ndim, "transpose")
     order = list(range(x.ndim))
     order[a], order[b] = b, a
-    return apply(Permute.of(tuple(order)), x)
+    return look(Permute.of(tuple(order)), x)
 
 
 def t(x: Tensor) -> Tensor:
@@ -366,18 +378,18 @@ def expand(x: Tensor, *sizes) -> Tensor:
     want = tuple(x.shape[i - lead] if n == -1 else index(n) for i, n in enumerate(sizes))
     if math.prod(want) == math.prod(x.shape) and want[lead:] == x.shape:
         return reshape(x, want)                              # nothing is repeated: an ordinary, writable view
-    return apply(Expand.of(want), x)
+    return look(Expand.of(want), x)
 
 
 def cut(x: Tensor, key: tuple) -> Tensor:
     """x[key] for a key of integers, slices, None and …: a view."""
-    return apply(Cut.of(freeze_key(key)), x)
+    return look(Cut.of(freeze_key(key)), x)
 
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """A new axis of size 1 at `dim`."""
     (at,) = axes_of(dim, x.ndim + 1, "unsqueeze")
-    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+    return look(Reshape.of((*x.shape[:at], 1, *x.shape[at:])), x)
 
 
 def squeeze(x: Tensor, dim=None) -> Tensor:

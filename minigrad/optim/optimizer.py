@@ -16,8 +16,9 @@ import numpy as np
 from minigrad.autograd import enable_grad
 from minigrad.aval import Aval
 from minigrad.dtype import is_float
-from minigrad.errors import ShapeError
+from minigrad.errors import GraphError, ShapeError
 from minigrad.optim.blocks import Scratch, blocks
+from minigrad.rows import Rows
 from minigrad.tensor import Tensor, Writes
 
 Group = dict[str, Any]
@@ -69,7 +70,11 @@ class Optimizer:
 
     def check(self, group: Group) -> None:
         """Refuse options outside their range."""
-        self.at_least(group, "lr")
+        self.at_least(group, *self.not_negative)
+        self.at_least(group, *self.below_one, below=1.0)
+
+    not_negative: tuple[str, ...] = ("lr", "weight_decay")  # the options that must be numbers of at least 0
+    below_one: tuple[str, ...] = ()  # and those that must lie in [0, 1)
 
     def at_least(self, group: Group, *names: str, low: float = 0.0, below: float = np.inf) -> None:
         """ValueError unless each option is a number in [low, below)."""
@@ -87,7 +92,7 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    p.grad = None if set_to_none else p.grad.detach() * 0
+                    p.grad = None if set_to_none else p.grad.detach().zero_()
 
     # -- the step
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
@@ -103,32 +108,74 @@ class Optimizer:
                     self._step_one(p, p.grad, group, known)
         return loss
 
-    def _step_one(self, p: Tensor, g: Tensor, group: Group, known: dict) -> None:
+    def _step_one(self, p: Tensor, g: Tensor | Rows, group: Group, known: dict) -> None:
+        if g.shape != p.shape:
+            raise ShapeError(f"{type(self).__name__}: a parameter of shape {p.shape} has a gradient of shape {g.shape}")
+        if g.__class__ is Rows:
+            g = self._rows(g, group)
         state = self.state.setdefault(p, {})
         names = self.slots(group)
         fresh = any(state.get(name) is None for name in names)
         if fresh:
-            _start(p, state, names)
-        if "step" in self.counted:
-            state["step"] = state.get("step", 0) + 1
+            _start(p, state, names, self.beginning(group))
+        self.count(state, group)
         if not p.o.eager:
             return
-        if g.shape != p.shape:
-            raise ShapeError(f"{type(self).__name__}: a parameter of shape {p.shape} has a gradient of shape {g.shape}")
-        key = fresh, state.get("step"), p.o
+        key = fresh, *[state[name] for name in self.counted], p.o
         numbers = known.get(key)
         if numbers is None:
             lit = (lambda v: np.array(v, p.dtype)) if p.array.__class__ is np.ndarray else float
             numbers = known[key] = {k: lit(v) for k, v in self.constants(group, state, fresh).items()}
-        for x, gx, *slots in blocks((p.array, g.array, *[state[name].array for name in names])):
+        if g.__class__ is Rows:
+            self._step_rows(p, g, [state[name].array for name in names], numbers, group)
+            return
+        arrays = (p.array, g.array, *[state[name].array for name in names])
+        for x, gx, *slots in (arrays,) if self.whole else blocks(arrays):
             self.update(x, gx, slots, numbers, group)
         Writes.note(p.array)
 
-    counted: tuple[str, ...] = ()  # ("step",) if the number of steps is part of the state
+    # -- row-sparse gradients (`minigrad/rows.py`)
+    rowwise = False  # whether a row without a gradient may be left alone, its state too: SGD, Adagrad, SparseAdam
+
+    def _rows(self, g: Rows, group: Group) -> Rows | Tensor:
+        """`g` with each row once; dense where momentum moves every row; RuntimeError where rows alone make no sense."""
+        name = type(self).__name__
+        if not self.rowwise or self.whole:
+            raise GraphError(
+                f"{name}: its step changes every row, the gradient has rows alone (embedding with sparse=True). "
+                "Use SGD, Adagrad or SparseAdam, or sparse=False"
+            )
+        if group["weight_decay"]:
+            raise GraphError(
+                f"{name}: weight decay {group['weight_decay']} acts on every row, the gradient has rows alone "
+                "(embedding with sparse=True). Put the table into a group with weight_decay=0, or use sparse=False"
+            )
+        return g.to_dense() if group.get("momentum") else g.coalesce()
+
+    def _step_rows(self, p: Tensor, g: Rows, slots: list, numbers: dict, group: Group) -> None:
+        """The step on the rows that have a gradient: the others, and their state, stay as they are."""
+        index, whole = g.array_index, (p.array, *slots)
+        x, *taken = (a[index] for a in whole)
+        self.update(x, g.array_values, taken, numbers, group)
+        for a, rows in zip(whole, (x, *taken)):
+            a[index] = rows
+        Writes.note(p.array)
+
+    counted: tuple[str, ...] = ()  # the numbers kept for each parameter, such as "step"
+    whole = False  # whether a step needs a parameter whole: for its norm
+
+    def count(self, state: dict, group: Group) -> None:
+        """Bring the numbers of a parameter's state to this step."""
+        if "step" in self.counted:
+            state["step"] = state.get("step", 0) + 1
 
     def slots(self, group: Group) -> tuple[str, ...]:
-        """The names of the arrays kept for each parameter: zeros at first."""
+        """The names of the arrays kept for each parameter."""
         return ()
+
+    def beginning(self, group: Group) -> float:
+        """What they hold at first."""
+        return 0.0
 
     def constants(self, group: Group, state: dict, fresh: bool) -> dict[str, float]:
         """The numbers of one step; `fresh` at a parameter's first."""
@@ -139,10 +186,14 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} must define update()")
 
     def decayed(self, x, g, c: dict, group: Group):
-        """The gradient with its sign (`maximize`) and weight decay: `g` itself, or scratch memory 1."""
+        """The gradient with its sign (`maximize`) and weight decay: `g` itself, or scratch memory 1 or 2.
+
+        A decoupled decay shrinks `x` instead (Loshchilov & Hutter 2019)."""
         if group.get("maximize"):
             g = np.negative(g, out=self._scratch.like(x, 1))
-        if group["weight_decay"]:
+        if group["weight_decay"] and group.get("decoupled_weight_decay"):
+            np.multiply(x, c["shrink"], out=x)
+        elif group["weight_decay"]:
             decay = np.multiply(x, c["decay"], out=self._scratch.like(x, 2))
             g = np.add(g, decay, out=decay)
         return g
@@ -185,11 +236,11 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def _start(p: Tensor, state: dict, names: tuple[str, ...]) -> None:
-    """Zeros for every slot that is not there."""
+def _start(p: Tensor, state: dict, names: tuple[str, ...], value: float) -> None:
+    """Arrays of one value for every slot that is not there."""
     for name in names:
         if state.get(name) is None:
-            state[name] = Tensor(p.o.full(p.shape, 0) if p.o.eager else Aval(p.shape, p.dtype))
+            state[name] = Tensor(p.o.full(p.shape, value) if p.o.eager else Aval(p.shape, p.dtype))
 
 
 def _check_parameter(p: Any, name: str) -> None:

@@ -1,5 +1,9 @@
-"""`torch.utils`' names: only re-exports."""
+"""`torch.utils`' names: only re-exports, also for `from minigrad.utils.data import DataLoader`."""
 
-from minigrad import data
+import sys
 
-__all__ = ["data"]
+from minigrad import checkpoint, data
+
+sys.modules[f"{__name__}.checkpoint"], sys.modules[f"{__name__}.data"] = checkpoint, data
+
+__all__ = ["checkpoint", "data"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from minigrad.rows import values_of
 from minigrad.tensor import Node, Tensor
 from minigrad.viz import known
 from minigrad.viz.fold import Box, folded
@@ -142,7 +143,7 @@ def _add_values(
             node["value"] = known.summary(*found[item])
         tensor = known.tensor_of(item, graph, names) if gradients else None
         if tensor is not None and tensor.grad is not None:
-            node["gradient"] = known.summary(tensor.grad.array, tensor.grad.o)
+            node["gradient"] = known.summary(values_of(tensor.grad).array, tensor.grad.o)
 
 
 def _name_modules(nodes: list[dict]) -> None:

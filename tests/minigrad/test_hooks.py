@@ -167,7 +167,7 @@ def test_decorating_what_runs_in_pieces_is_refused():
     async def coroutine():
         pass
 
-    def generator():
+    async def generator():
         yield
 
     for f in (coroutine, generator):

@@ -1,8 +1,8 @@
-"""Optimisers and schedules: each step equals the published formula, written here in NumPy; resuming changes nothing."""
+"""Optimisers: each step equals the published formula, which `optim_formulas.py` writes in NumPy; resuming changes
+nothing."""
 
 import copy
 import io
-import math
 import pickle
 
 import numpy as np
@@ -11,52 +11,7 @@ import pytest
 import minigrad as mg
 from minigrad import nn, optim
 from minigrad.optim import blocks, lr_scheduler as L
-
-KINDS = {
-    "sgd": (optim.SGD, dict(lr=0.1)),
-    "momentum": (optim.SGD, dict(lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.1)),
-    "nesterov": (optim.SGD, dict(lr=0.1, momentum=0.9, nesterov=True, maximize=True)),
-    "adam": (optim.Adam, dict(lr=0.1, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1)),
-    "amsgrad": (optim.Adam, dict(lr=0.1, amsgrad=True, maximize=True)),
-    "adamw": (optim.AdamW, dict(lr=0.1, weight_decay=0.1)),
-    "rmsprop": (optim.RMSprop, dict(lr=0.1, alpha=0.9, momentum=0.5, weight_decay=0.1)),
-    "centered": (optim.RMSprop, dict(lr=0.1, centered=True, eps=0.1)),
-    "adagrad": (optim.Adagrad, dict(lr=0.1, lr_decay=0.2, initial_accumulator_value=0.3)),
-}
-
-
-def reference(kind, x, gradients):
-    """x after one step per gradient, by the papers' formulas in float64."""
-    cls, given = KINDS[kind]
-    o = {**dict(momentum=0.0, dampening=0, weight_decay=0.01 if cls is optim.AdamW else 0), **given}
-    m = v = top = np.zeros_like(x)
-    b1, b2 = o.get("betas", (0.9, 0.999))
-    for t, g in enumerate(gradients, 1):
-        g = -g if o.get("maximize") else g
-        if cls is optim.AdamW:
-            x = x * (1 - o["lr"] * o["weight_decay"])
-        else:
-            g = g + o["weight_decay"] * x
-        if cls is optim.SGD:
-            m = g if t == 1 else o["momentum"] * m + (1 - o["dampening"]) * g
-            x = x - o["lr"] * (g + o["momentum"] * m if o.get("nesterov") else m if o["momentum"] else g)
-            continue
-        if cls is optim.Adagrad:
-            v = v + g * g + (0.3 if t == 1 else 0)
-            x = x - o["lr"] / (1 + (t - 1) * o["lr_decay"]) * g / (np.sqrt(v) + 1e-10)
-            continue
-        if cls is optim.RMSprop:
-            a = o.get("alpha", 0.99)
-            v, top = a * v + (1 - a) * g * g, a * top + (1 - a) * g
-            second = v - top**2 if o.get("centered") else v
-            m = o.get("momentum", 0) * m + g / (np.sqrt(second) + o.get("eps", 1e-8))
-            x = x - o["lr"] * m
-            continue
-        m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
-        top = np.maximum(top, v)
-        second = (top if o.get("amsgrad") else v) / (1 - b2**t)
-        x = x - o["lr"] * (m / (1 - b1**t)) / (np.sqrt(second) + o.get("eps", 1e-8))
-    return x
+from tests.minigrad.optim_formulas import KINDS, reference
 
 
 def stepped(kind, x, gradients, device="cpu", dtype=mg.float64):
@@ -251,6 +206,11 @@ P = [mg.tensor([1.0], requires_grad=True)]
 WRONG = {
     "negative lr": (lambda: optim.SGD(P, lr=-1), ValueError, "lr = -1"),
     "lr a tensor": (lambda: optim.Adam(P, lr=mg.tensor(0.1)), ValueError, "lr"),
+    "rho above 1": (lambda: optim.Adadelta(P, rho=1.5), ValueError, "rho"),
+    "etas that do not shrink": (lambda: optim.Rprop(P, etas=(1.0, 1.2)), ValueError, "etas"),
+    "negative momentum decay": (lambda: optim.NAdam(P, momentum_decay=-1), ValueError, "momentum_decay"),
+    "beta above 1": (lambda: optim.Lion(P, betas=(0.9, 1.5)), ValueError, "betas"),
+    "negative trust": (lambda: optim.LARS(P, trust_coefficient=-1), ValueError, "trust_coefficient"),
     "beta of 1": (lambda: optim.Adam(P, betas=(1.0, 0.9)), ValueError, "betas"),
     "negative eps": (lambda: optim.AdamW(P, eps=-1e-8), ValueError, "eps"),
     "nesterov without momentum": (lambda: optim.SGD(P, 0.1, nesterov=True), ValueError, "nesterov"),
@@ -272,6 +232,12 @@ def test_what_is_refused(what):
         make()
 
 
+def test_what_pytorch_has_for_its_kernels_is_refused():
+    for name in ("foreach", "fused", "capturable", "differentiable"):
+        with pytest.raises(TypeError, match=name):
+            optim.Adam(P, **{name: True})
+
+
 def test_a_state_for_other_parameters_is_refused():
     two = optim.SGD([mg.zeros(1, requires_grad=True), mg.zeros(1, requires_grad=True)], 0.1)
     with pytest.raises(ValueError, match=r"groups of \[2\]"):
@@ -281,57 +247,45 @@ def test_a_state_for_other_parameters_is_refused():
 def test_a_gradient_of_another_shape_is_refused():
     p = mg.zeros(2, requires_grad=True)
     p.grad = mg.zeros(3)
+    optimiser = optim.Adam([p], 0.1)
     with pytest.raises(ValueError, match="gradient of shape"):
-        optim.SGD([p], 0.1).step()
-
-
-# ---- schedules -----------------------------------------------------------------------------------
-
-SCHEDULES = {
-    "step": (lambda o: L.StepLR(o, 3, 0.5), lambda t: 0.5 ** (t // 3)),
-    "multi": (lambda o: L.MultiStepLR(o, [2, 5, 5], 0.1), lambda t: 0.1 ** ((t >= 2) + 2 * (t >= 5))),
-    "exponential": (lambda o: L.ExponentialLR(o, 0.9), lambda t: 0.9**t),
-    "cosine": (lambda o: L.CosineAnnealingLR(o, 6, 0.1), lambda t: 0.1 + 0.9 * (1 + math.cos(math.pi * t / 6)) / 2),
-    "lambda": (lambda o: L.LambdaLR(o, lambda t: 1 / (1 + t)), lambda t: 1 / (1 + t)),
-}
-
-
-def rates(make, steps, resume_after=None):
-    optimiser = optim.SGD([mg.zeros(1, requires_grad=True)], lr=1.0)
-    schedule = make(optimiser)
-    found = [optimiser.param_groups[0]["lr"]]
-    for k in range(steps):
-        if k == resume_after:
-            state = optimiser.state_dict(), schedule.state_dict()
-            optimiser = optim.SGD([mg.zeros(1, requires_grad=True)], lr=7.0)
-            optimiser.load_state_dict(state[0])
-            schedule = make(optimiser)
-            schedule.load_state_dict(state[1])
         optimiser.step()
-        schedule.step()
-        found.append(optimiser.param_groups[0]["lr"])
-        assert schedule.get_last_lr() == [found[-1]]
-    return found
+    assert optimiser.state == {}  # as it was before
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_a_schedule_equals_its_closed_form(name):
-    make, closed = SCHEDULES[name]
-    np.testing.assert_allclose(rates(make, 14), [closed(t) for t in range(15)], rtol=1e-9, atol=1e-12)
+def test_asgd_averages_from_t0_on():
+    p = mg.tensor([0.0], dtype=mg.float64, requires_grad=True)
+    optimiser = optim.ASGD([p], lr=1.0, lambd=0.0, t0=2)
+    seen = []
+    for g in [1.0, 2.0, 3.0, 4.0]:
+        p.grad = mg.tensor([-g], dtype=mg.float64)
+        optimiser.step()
+        seen.append(p.item())
+    # mu = 1 up to step t0 + 2, so the mean starts at the third value
+    np.testing.assert_allclose(optimiser.state[p]["ax"].item(), seen[3], rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_a_resumed_schedule_goes_on_as_before(name):
-    make, _ = SCHEDULES[name]
-    assert rates(make, 9, resume_after=4) == rates(make, 9)
+@pytest.mark.parametrize("kind", [optim.LARS, optim.LAMB])
+def test_a_step_in_proportion_to_the_parameter(kind):
+    """Ten times the parameter and any multiple of the gradient: ten times the step (no decay, eps next to nothing)."""
+    rng = np.random.default_rng(5)
+    x, g = rng.standard_normal((2, 4, 3))
+    moved = []
+    for size, slope in ((1, 1), (10, 7)):
+        p = mg.tensor(size * x, requires_grad=True)
+        optimiser = kind([p], lr=0.1, weight_decay=0.0, eps=1e-14)
+        p.grad = mg.tensor(slope * g)
+        optimiser.step()
+        moved.append((p.detach().numpy() - size * x) / size)
+    np.testing.assert_allclose(moved[1], moved[0], rtol=1e-9)
 
 
-def test_schedules_chain_and_keep_a_rate_changed_by_hand():
-    optimiser = optim.SGD([mg.zeros(1, requires_grad=True)], lr=1.0)
-    both = [L.ExponentialLR(optimiser, 0.5), L.StepLR(optimiser, 1, 0.1)]
-    for schedule in both:
-        schedule.step()
-    assert optimiser.param_groups[0]["lr"] == pytest.approx(0.05)
-    optimiser.param_groups[0]["lr"] = 8.0
-    both[0].step()
-    assert optimiser.param_groups[0]["lr"] == 4.0
+@pytest.mark.parametrize("kind", [optim.LARS, optim.LAMB])
+def test_a_parameter_of_zeros_moves_too(kind):
+    p = mg.zeros(3, requires_grad=True)
+    optimiser = kind([p], lr=0.5, weight_decay=0.0)
+    p.grad = mg.zeros(3)
+    optimiser.step()  # 0 / 0 nowhere
+    p.grad = mg.ones(3)
+    optimiser.step()
+    assert (p.detach().numpy() < -0.1).all()

@@ -1,5 +1,6 @@
 """A saved value that was written afterwards is noticed, through whatever alias: backward raises, with both lines."""
 
+import numpy as np
 import pytest
 
 import minigrad as mg
@@ -114,3 +115,35 @@ def test_data_may_move_to_another_device():
     w.data = w.data.to("sim:0")
     (w * 3).sum().backward()
     assert w.device == w.grad.device == mg.device("sim:0") and w.grad.item() == 3
+
+
+SEVERAL_STEPS = {
+    "renorm_": (2, 0, 0.5), "lerp_": (mg.ones(3, 2, dtype=mg.float64), 0.3), "cumprod_": (0,), "nan_to_num_": (),
+    "addcmul_": (mg.ones(3, 2, dtype=mg.float64), mg.ones(3, 2, dtype=mg.float64)), "float_power_": (3,),
+    "logit_": (0.1,),
+}
+
+
+@pytest.mark.parametrize("view", [False, True])
+@pytest.mark.parametrize("name", SEVERAL_STEPS)
+def test_a_method_of_several_steps_keeps_the_values_that_it_overwrites(name, view):
+    """The gradient in place is that of the form without `_`, though steps before the last saved what is written."""
+    host = np.random.default_rng(4).uniform(0.2, 0.8, (3, 2))
+    args, grads = SEVERAL_STEPS[name], []
+    for method in (name, name.removesuffix("_")):
+        x = mg.tensor(host, requires_grad=True)
+        y = x * 2
+        y = y.reshape(3, 2)[:] if view else y
+        z = getattr(y, method)(*args)
+        (z * mg.tensor(host + 1)).sum().backward()
+        grads.append(x.grad.numpy())
+    np.testing.assert_allclose(grads[0], grads[1], rtol=1e-12)
+
+
+def test_a_running_product_of_a_number_in_place():
+    """The step that saves a view of the number as a vector keeps its own copy."""
+    x = mg.tensor(3.0, requires_grad=True)
+    y = x * 1
+    y.cumprod_(0)
+    y.backward()
+    assert x.grad.item() == 1
