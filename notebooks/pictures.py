@@ -1,10 +1,12 @@
-"""Pictures that only a lesson needs.
+"""Pictures that only a lesson needs; those of one lesson alone are in `pictures_NN.py`.
 
-`memory(x)` shows the cells in which a tensor lies, `graph(y)` a graph of the reader's own engine.
+`memory(x)` shows the cells in which a tensor lies, `graph(y)` a graph of the reader's own engine, `curves(...)` values
+over steps.  Every coordinate of a curve is rounded to a tenth of a pixel, so it is the same on every machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import product
@@ -12,12 +14,17 @@ from itertools import product
 import numpy as np
 
 import minigrad as mg
+from minigrad.tour import Drawing
 from minigrad.viz import Picture
 
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 INK, QUIET, EDGE = "#1f2d3a", "#4f6272", "#93a4b0"
 USED, UNUSED, SEEN = "#fdeccf", "#eef1f3", "#e5effa"
 WIDE, HIGH = 40, 30
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#8c6d00", "#56a0d3", "#555555")
+PAPER = "#e3e9ee"
+LEFT, RIGHT, TOP, BOTTOM = 56, 460, 16, 236
+WIDTH = 640
 
 
 @dataclass(frozen=True)
@@ -148,3 +155,57 @@ def graph(y, names: dict[str, object], grads: dict | None = None, at: object = N
     picture = Picture(data, "LR", "layered")
     picture.svg = picture.svg.replace(">output<", ">its turn<")
     return picture
+
+
+# ---- curves -------------------------------------------------------------------------------------
+def curves(
+    series: Mapping[str, Sequence[float]],
+    what: str = "loss",
+    over: str = "step",
+    log: bool = False,
+    x: Sequence[float] | None = None,
+) -> Drawing:
+    """Curves with their names beside them; `log`: powers of ten upwards.  `x`: where the values stand, or 0, 1, 2 …"""
+    places = np.asarray(x if x is not None else range(max(map(len, series.values()))), dtype=float)
+    shown = {name: np.log10(v) if log else np.asarray(v, dtype=float) for name, v in series.items()}
+    low, high = _range(list(shown.values()), log)
+    across = LEFT + (places - places[0]) / (places[-1] - places[0]) * (RIGHT - LEFT)
+    up = lambda v: BOTTOM - (v - low) / max(high - low, 1e-300) * (BOTTOM - TOP)
+    body = [f'<path d="M{LEFT} {TOP}V{BOTTOM}H{RIGHT}" fill="none" stroke="{EDGE}"/>']
+    for value in np.arange(low, high + 1, max(1, (high - low) // 5)) if log else (low, (low + high) / 2, high):
+        body.append(f'<path d="M{LEFT} {up(value):.1f}H{RIGHT}" stroke="{PAPER}"/>')
+        body.append(_text(LEFT - 6, up(value) + 4, f"1e{value:.0f}" if log else f"{value:.3g}", 11, QUIET, "end"))
+    for place, at, anchor in ((places[0], LEFT, "start"), (places[-1], RIGHT, "end")):
+        body.append(_text(at, BOTTOM + 17, f"{place:g}", 11, QUIET, anchor))
+    body.append(_text((LEFT + RIGHT) / 2, BOTTOM + 17, over, 11, QUIET, "middle"))
+    body.append(_text(LEFT + 6, TOP - 4, what, 11, QUIET))
+    heights = _apart([up(float(v[-1])) for v in shown.values()])
+    for (name, v), colour, y in zip(shown.items(), COLOURS, heights):
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(across, up(v)))
+        body.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        body.append(_label(RIGHT + 10, y, name, colour))
+    told = [f"{name}: {values[0]:.3g} at first, {values[-1]:.3g} at the end" for name, values in series.items()]
+    return Drawing("\n".join([f"{what} over {over}", *told]), WIDTH, BOTTOM + 26, "\n".join(body))
+
+
+def _range(values: list[np.ndarray], log: bool) -> tuple[float, float]:
+    """Lowest and highest on the axis: 0 and the largest value, or whole powers of ten."""
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    return (float(np.floor(low + 1e-9)), float(np.ceil(high - 1e-9))) if log else (min(low, 0.0), high)
+
+
+def _apart(heights: list[float], gap: float = 17) -> list[float]:
+    """The heights of labels, moved so that none covers another and none falls below the axis."""
+    moved, order = list(heights), sorted(range(len(heights)), key=lambda k: heights[k])
+    for above, below in zip(order, order[1:]):
+        moved[below] = max(moved[below], moved[above] + gap)
+    ceiling = float(BOTTOM)
+    for k in reversed(order):
+        moved[k] = min(moved[k], ceiling)
+        ceiling = moved[k] - gap
+    return moved
+
+
+def _label(x: float, y: float, name: str, colour: str) -> str:
+    line = f'<path d="M{x:g} {y:.1f}h14" stroke="{colour}" stroke-width="3"/>'
+    return line + _text(x + 20, round(y + 4, 1), name, 12, INK)

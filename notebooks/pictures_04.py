@@ -1,23 +1,21 @@
-"""Pictures of notebook 04: grids of numbers, windows that slide, and values over layers.
+"""Pictures of notebook 04: grids of numbers, and windows that slide.
 
-`grids` stands grids side by side, `windows` shows what a convolution reads, `tracks` draws powers of ten.
+`grids` stands grids side by side, `windows` shows what a convolution reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pictures import EDGE, INK, QUIET, SEEN, UNUSED, USED, _text
+from pictures import EDGE, INK, SEEN, UNUSED, USED, _text
 
 import minigrad as mg
 from minigrad.tour import Drawing
 
 FILLS = ("#ffffff", USED, SEEN, "#e3f1df", "#f3e3ef", UNUSED)  # by number; the last is for what is outside
 OUTSIDE = len(FILLS) - 1
-LINES = ("#3f73b5", "#c2702c", "#4c8c4a", "#8a5a9e")
-TOP, GAP, STEP = 24, 44, 3
+TOP, GAP = 24, 44
 
 
 @dataclass(frozen=True)
@@ -105,26 +103,3 @@ def windows(*ways: tuple[str, dict], size: int = 5, kernel: int = 3, at: tuple[i
         shown.append(grid(f"{title}: {size} → {out}", text, reads, side=(22, 22)))
         shown.append(grid("output", np.full((out, out), "", object), makes, side=(22, 22)))
     return grids(*shown, across=4)
-
-
-# ---- values over layers -------------------------------------------------------------------------
-def tracks(named: dict[str, Sequence[float]], what: str) -> Drawing:
-    """Positive values over layers, on a scale of powers of ten."""
-    powers = {name: np.round(np.log10(values), 1) for name, values in named.items()}
-    low = STEP * np.floor(min(p.min() for p in powers.values()) / STEP)
-    high = STEP * np.ceil(max(p.max() for p in powers.values()) / STEP)
-    left, right, bottom, top = 60, 520, 250, 24
-    y_of = lambda p: bottom - (p - low) / max(high - low, 1) * (bottom - top)
-    last = max(map(len, powers.values())) - 1
-    parts = [_text(8, 14, what, 13, INK)]
-    for mark in np.arange(low, high + 1, 2 * STEP):
-        parts.append(f'<path d="M{left} {y_of(mark):.1f}H{right}" stroke="#dde4e9"/>')
-        parts.append(_text(left - 6, round(y_of(mark) + 4, 1), f"1e{int(mark)}", 11, QUIET, "end"))
-    for colour, (name, p) in zip(LINES, powers.items()):
-        points = " ".join(f"{left + k * (right - left) / last:.1f},{y_of(v):.1f}" for k, v in enumerate(p))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
-        parts.append(_text(right + 8, round(y_of(p[-1]) + 4, 1), name, 12, colour))
-    parts.append(_text(left, bottom + 20, "input", 11, QUIET))
-    parts.append(_text(right, bottom + 20, f"layer {last}", 11, QUIET, "end"))
-    words = [f"{name}: 1e{p[0]:+.1f} at first, 1e{p[-1]:+.1f} after {last} layers" for name, p in powers.items()]
-    return Drawing("\n".join([what, *words]), 700, bottom + 30, "".join(parts))

@@ -107,29 +107,40 @@ class ModuleList(Numbered):
         return folded_text(type(self).__name__, self._items())
 
 
-class ModuleDict(Module):
-    """A dict of modules; call them yourself."""
+class Named(Module):
+    """What the two dicts share: items are attributes, in the order in which they were put in."""
 
-    transparent = True
+    _kind: type = Module
 
-    def __init__(self, modules: Mapping[str, Module] | Iterable = ()) -> None:
-        self.update(modules)
+    def __init__(self, items: Mapping[str, Any] | Iterable = ()) -> None:
+        self.update(items)
 
-    def _found(self) -> dict[str, Module]:
-        return {k: v for k, v in self.__dict__.items() if isinstance(v, Module)}
+    def _found(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if isinstance(v, self._kind)}
 
-    def update(self, modules: Mapping[str, Module] | Iterable) -> None:
-        for name, module in dict(modules).items():
-            self[name] = module
+    def update(self, items: Mapping[str, Any] | Iterable) -> None:
+        """Put in several, from a mapping or from pairs."""
+        for name, item in dict(items).items():
+            self[name] = item
 
-    def __setitem__(self, name: str, module: Module) -> None:
-        self.add_module(name, module)
-
-    def __getitem__(self, name: str) -> Module:
+    def __getitem__(self, name: str) -> Any:
         return self._found()[name]
 
     def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
         delattr(self, name)
+
+    def pop(self, name: str) -> Any:
+        """Take out and return."""
+        item = self[name]
+        del self[name]
+        return item
+
+    def clear(self) -> None:
+        """Take out all."""
+        for name in self._found():
+            del self[name]
 
     def __len__(self) -> int:
         return len(self._found())
@@ -137,7 +148,7 @@ class ModuleDict(Module):
     def __iter__(self) -> Iterator[str]:
         return iter(self._found())
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._found()
 
     def keys(self):
@@ -148,6 +159,15 @@ class ModuleDict(Module):
 
     def items(self):
         return self._found().items()
+
+
+class ModuleDict(Named):
+    """A dict of modules; call them yourself."""
+
+    transparent = True
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        self.add_module(name, module)
 
 
 class ParameterList(Numbered):
@@ -167,18 +187,10 @@ class ParameterList(Numbered):
         return module_text(type(self).__name__, "", [(k, _Text(v)) for k, v in lines])
 
 
-class ParameterDict(Module):
+class ParameterDict(Named):
     """A dict of parameters; plain tensors become parameters."""
 
-    def __init__(self, parameters: Mapping[str, Tensor] | Iterable = ()) -> None:
-        self.update(parameters)
-
-    def _found(self) -> dict[str, Parameter]:
-        return {k: v for k, v in self.__dict__.items() if isinstance(v, Parameter)}
-
-    def update(self, parameters: Mapping[str, Tensor] | Iterable) -> None:
-        for name, value in dict(parameters).items():
-            self[name] = value
+    _kind = Parameter
 
     def __setitem__(self, name: str, value: Tensor) -> None:
         if not isinstance(value, Tensor):
@@ -188,38 +200,6 @@ class ParameterDict(Module):
             setattr(self, name, made)
         else:
             self.register_parameter(name, made)
-
-    def __getitem__(self, name: str) -> Parameter:
-        return self._found()[name]
-
-    def __delitem__(self, name: str) -> None:
-        if name not in self:
-            raise KeyError(name)
-        delattr(self, name)
-
-    def pop(self, name: str) -> Parameter:
-        """Take out and return."""
-        value = self[name]
-        del self[name]
-        return value
-
-    def __len__(self) -> int:
-        return len(self._found())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found())
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._found()
-
-    def keys(self):
-        return self._found().keys()
-
-    def values(self):
-        return self._found().values()
-
-    def items(self):
-        return self._found().items()
 
     def __repr__(self) -> str:
         lines = [(k, f"Parameter of shape {tuple(p.shape)}, {p.dtype}") for k, p in self.items()]

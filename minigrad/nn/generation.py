@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from minigrad.autograd import no_grad
 from minigrad.create import Generator
 from minigrad.dtype import is_float
 from minigrad.errors import DTypeError, ShapeError
 from minigrad.methods import where
 from minigrad.nn.kv_cache import KVCache
+from minigrad.nn.module import Module
 from minigrad.ops.fused import softmax
 from minigrad.ops.index import gather, getitem
 from minigrad.ops.reduce_functions import argmax
@@ -20,14 +19,39 @@ from minigrad.sampling import multinomial
 from minigrad.tensor import Tensor
 
 
-class LanguageModel(Protocol):
+class LanguageModel(Module):
     """Tokens (batch, length) to logits (batch, length, vocabulary); it reads `block_size` tokens at most."""
 
     block_size: int
 
-    def new_cache(self) -> KVCache: ...
+    def new_cache(self) -> KVCache:
+        """An empty cache of `block_size` tokens."""
+        raise NotImplementedError
 
-    def __call__(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor: ...
+    def span(self, tokens: Tensor, cache: KVCache | None) -> tuple[int, int]:
+        """The places of `tokens`, from and to, after those that the cache has read."""
+        if tokens.ndim != 2:
+            raise ShapeError(f"{type(self).__name__}: expected tokens (batch, length), got {tokens.shape}")
+        start = 0 if cache is None else cache.length
+        end = start + tokens.shape[1]
+        if end > self.block_size:
+            raise ValueError(
+                f"{type(self).__name__}: {end} tokens exceed block_size {self.block_size}; keep the last: "
+                f"tokens[:, -{self.block_size}:]"
+            )
+        return start, end
+
+    def generate(
+        self,
+        tokens: Tensor,
+        n: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        generator: Generator | None = None,
+    ) -> Tensor:
+        """`tokens` (B, T) and `n` more; see `generate` below."""
+        return generate(self, tokens, n, temperature, top_k, top_p, generator)
 
 
 def sample_token(

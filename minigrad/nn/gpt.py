@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.create import Generator, arange
-from minigrad.errors import ShapeError
+from minigrad.create import arange
 from minigrad.nn import functional as F, init
 from minigrad.nn.containers import ModuleList
-from minigrad.nn.generation import generate
+from minigrad.nn.generation import LanguageModel
 from minigrad.nn.kv_cache import KVCache, LayerCache, causal_attention
 from minigrad.nn.layers import Dropout, Embedding, Linear
 from minigrad.nn.module import Module
@@ -89,7 +88,7 @@ class TransformerBlock(Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class CharGPT(Module):
+class CharGPT(LanguageModel):
     """Tokens (B, T) to logits (B, T, vocab_size), T at most block_size; places are learned vectors.
 
     `CharGPT(GPTConfig(...))`, or the fields themselves: `CharGPT(n_layer=2, n_embd=64)`."""
@@ -122,36 +121,11 @@ class CharGPT(Module):
 
     def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """With a cache: `tokens` follow those that it has read."""
-        start = 0 if cache is None else cache.length
-        end = start + check_tokens(tokens)
-        if end > self.block_size:
-            raise ValueError(
-                f"CharGPT: {end} tokens exceed block_size {self.block_size}; keep the last: "
-                f"tokens[:, -{self.block_size}:]"
-            )
+        start, end = self.span(tokens, cache)
         x = self.drop(self.wte(tokens) + self.wpe(arange(start, end, device=tokens.o.device)))
         for number, block in enumerate(self.h):
             x = block(x, None if cache is None else cache.layers[number])
         return self.lm_head(self.ln_f(x))
-
-    def generate(
-        self,
-        tokens: Tensor,
-        n: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        generator: Generator | None = None,
-    ) -> Tensor:
-        """`tokens` (B, T) and `n` more; see `generation.generate`."""
-        return generate(self, tokens, n, temperature, top_k, top_p, generator)
-
-
-def check_tokens(tokens: Tensor) -> int:
-    """The length of tokens (batch, length)."""
-    if tokens.ndim != 2:
-        raise ShapeError(f"language model: expected tokens (batch, length), got {tokens.shape}")
-    return tokens.shape[1]
 
 
 def gpt2_state(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

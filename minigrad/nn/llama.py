@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.create import Generator, tensor
+from minigrad.create import tensor
 from minigrad.nn import functional as F, init
 from minigrad.nn.containers import ModuleList
-from minigrad.nn.generation import generate
-from minigrad.nn.gpt import check_tokens
+from minigrad.nn.generation import LanguageModel
 from minigrad.nn.kv_cache import KVCache, LayerCache, causal_attention
 from minigrad.nn.layers import Embedding, Linear
 from minigrad.nn.module import Module
@@ -107,7 +106,7 @@ class LlamaBlock(Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class Llama(Module):
+class Llama(LanguageModel):
     """Tokens (B, T) to logits (B, T, vocab_size), T at most max_position_embeddings.
 
     `Llama(LlamaConfig(...))`, or the fields themselves: `Llama(hidden_size=64, num_key_value_heads=2)`."""
@@ -140,30 +139,12 @@ class Llama(Module):
 
     def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """With a cache: `tokens` follow those that it has read."""
-        start = 0 if cache is None else cache.length
-        end = start + check_tokens(tokens)
-        if end > self.block_size:
-            raise ValueError(
-                f"Llama: {end} tokens exceed max_position_embeddings {self.block_size}; keep the last: "
-                f"tokens[:, -{self.block_size}:]"
-            )
+        start, end = self.span(tokens, cache)
         here = (slice(start, end), slice(None))
         x, places = self.embed_tokens(tokens), (cut(self.cos, here), cut(self.sin, here))
         for number, layer in enumerate(self.layers):
             x = layer(x, places, None if cache is None else cache.layers[number])
         return self.lm_head(self.norm(x))
-
-    def generate(
-        self,
-        tokens: Tensor,
-        n: int,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        generator: Generator | None = None,
-    ) -> Tensor:
-        """`tokens` (B, T) and `n` more; see `generation.generate`."""
-        return generate(self, tokens, n, temperature, top_k, top_p, generator)
 
 
 def llama_state(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

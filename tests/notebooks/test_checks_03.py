@@ -2,14 +2,14 @@
 
 import checks_03 as checks
 import pictures_03 as pictures
-import pytest
 
 import minigrad as mg
-
-
-def said(capsys, check, *answers) -> str:
-    check(*answers)
-    return capsys.readouterr().out
+from tests.notebooks.check_laws import (  # noqa: F401
+    test_a_right_answer_passes,
+    test_a_wrong_answer_is_told_what_is_off_in_one_line,
+    test_an_open_answer_stops_nothing,
+    test_every_check_has_right_and_wrong_answers,
+)
 
 
 def bottom_up(children, root):
@@ -113,35 +113,8 @@ WRONG = {
 }
 
 
-def test_every_check_has_right_and_wrong_answers():
-    every = {v for name, v in vars(checks).items() if name.startswith("check_")}
-    assert every == set(RIGHT) == set(WRONG)
-
-
-@pytest.mark.parametrize("check", RIGHT, ids=lambda c: c.__name__)
-def test_right_answers_pass(check, capsys):
-    for answers in RIGHT[check]:
-        assert said(capsys, check, *answers).startswith("right: ")
-
-
-@pytest.mark.parametrize("check", WRONG, ids=lambda c: c.__name__)
-def test_wrong_answers_are_told_what_is_off_in_one_line(check, capsys):
-    for answers in WRONG[check]:
-        text = said(capsys, check, *answers)
-        assert text.startswith("not yet: ") and text.count("\n") == 1, text
-        assert "your code stopped" not in text, text
-
-
-def test_a_recursion_is_told_that_it_is_too_deep(capsys):
-    assert "your code stopped with RecursionError" in said(capsys, checks.check_bottom_up, after_children)
-
-
-@pytest.mark.parametrize("check", RIGHT, ids=lambda c: c.__name__)
-def test_an_open_answer_stops_nothing(check, capsys):
-    def stub(*inputs): ...
-
-    assert said(capsys, check, stub).startswith("not answered yet")
-    assert said(capsys, check, None).startswith("not answered yet")
+def test_a_recursion_is_told_that_it_is_too_deep(said):
+    assert "your code stopped with RecursionError" in said(checks.check_bottom_up, after_children)
 
 
 def test_boxes_of_a_tree_do_not_overlap():

@@ -9,11 +9,12 @@ import pytest
 
 import minigrad as mg
 from minigrad.nn import functional as F
-
-
-def said(capsys, check, *answers) -> str:
-    check(*answers)
-    return capsys.readouterr().out
+from tests.notebooks.check_laws import (  # noqa: F401
+    test_a_right_answer_passes,
+    test_a_wrong_answer_is_told_what_is_off_in_one_line,
+    test_an_open_answer_stops_nothing,
+    test_every_check_has_right_and_wrong_answers,
+)
 
 
 def normed(axes, correction=0):
@@ -118,33 +119,6 @@ WRONG = {
 }
 
 
-def test_every_check_has_right_and_wrong_answers():
-    every = {v for name, v in vars(checks).items() if name.startswith("check_")}
-    assert every == set(RIGHT) == set(WRONG)
-
-
-@pytest.mark.parametrize("check", RIGHT, ids=lambda c: c.__name__)
-def test_right_answers_pass(check, capsys):
-    for answers in RIGHT[check]:
-        assert said(capsys, check, *answers).startswith("right: ")
-
-
-@pytest.mark.parametrize("check", WRONG, ids=lambda c: c.__name__)
-def test_wrong_answers_are_told_what_is_off_in_one_line(check, capsys):
-    for answers in WRONG[check]:
-        text = said(capsys, check, *answers)
-        assert text.startswith("not yet: ") and text.count("\n") == 1, text
-        assert "your code stopped" not in text, text
-
-
-@pytest.mark.parametrize("check", RIGHT, ids=lambda c: c.__name__)
-def test_an_open_answer_stops_nothing(check, capsys):
-    def stub(*inputs): ...
-
-    assert said(capsys, check, stub).startswith("not answered yet")
-    assert said(capsys, check, None).startswith("not answered yet")
-
-
 def test_grids_say_their_numbers_in_words_and_in_the_picture():
     left = pictures.grid("x", [[1, 2.5], [0, -3]], [[1, 0], [0, 2]])
     drawn = pictures.grids(left, pictures.grid("y", mg.ones(1, 2), shaded=True), across=1)
@@ -162,10 +136,3 @@ def test_windows_mark_what_the_engine_reads():
     inner = [line.ljust(13)[2:11:2] for line in lines[2:7]]
     assert lines[0] == f"both: 5 → {y.shape[2]}"
     assert [[ch == "•" for ch in row] for row in inner] == (x.grad[0, 0] != 0).tolist()
-
-
-def test_tracks_say_powers_of_ten():
-    drawn = pictures.tracks({"up": [1, 10, 1000], "down": [1, 0.1, 0.01]}, "size")
-    up, down = (f"{name}: 1e+0.0 at first, 1e{p} after 2 layers" for name, p in (("up", "+3.0"), ("down", "-2.0")))
-    assert repr(drawn) == f"size\n{up}\n{down}"
-    assert drawn.svg.count("<polyline") == 2

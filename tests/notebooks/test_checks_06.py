@@ -5,15 +5,16 @@ import re
 
 import checks_06 as checks
 import numpy as np
-import pytest
-from pictures_06 import curves, race
+from pictures import curves
+from pictures_06 import race
 
 import minigrad as mg
-
-
-def said(capsys, check, *answers) -> str:
-    check(*answers)
-    return capsys.readouterr().out
+from tests.notebooks.check_laws import (  # noqa: F401
+    test_a_right_answer_passes,
+    test_a_wrong_answer_is_told_what_is_off_in_one_line,
+    test_an_open_answer_stops_nothing,
+    test_every_check_has_right_and_wrong_answers,
+)
 
 
 # ---- momentum and its mutants -------------------------------------------------------------------
@@ -159,27 +160,6 @@ WRONG = {
         lambda sizes: 1 / len(sizes),
     ],
 }
-
-
-def test_every_check_has_right_and_wrong_answers():
-    every = {v for name, v in vars(checks).items() if name.startswith("check_")}
-    assert every == set(RIGHT) == set(WRONG)
-
-
-@pytest.mark.parametrize("check, answer", [(c, a) for c, answers in RIGHT.items() for a in answers])
-def test_right_answers_pass(check, answer, capsys):
-    assert said(capsys, check, answer).startswith("right: ")
-
-
-@pytest.mark.parametrize("check, answer", [(c, a) for c, answers in WRONG.items() for a in answers])
-def test_wrong_answers_are_told_what_is_off_in_one_line(check, answer, capsys):
-    text = said(capsys, check, answer)
-    assert text.startswith("not yet: ") and text.count("\n") == 1 and "stopped with" not in text, text
-
-
-@pytest.mark.parametrize("check", RIGHT, ids=lambda c: c.__name__)
-def test_an_open_answer_stops_nothing(check, capsys):
-    assert said(capsys, check, lambda *inputs: None).startswith("not answered yet")
 
 
 # ---- pictures -----------------------------------------------------------------------------------
