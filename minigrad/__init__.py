@@ -2,6 +2,7 @@
 folder."""
 import sys as _sys  # noqa: I001
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from minigrad import methods, autograd, dtype as _dtype  # noqa: F401, I001
 from minigrad.aval import Aval
@@ -69,8 +70,7 @@ from minigrad.ops.shape import cat, clone, stack
 from minigrad.ops.views import flatten, permute, reshape, squeeze, t, transpose, unsqueeze
 from minigrad.methods import clamp, norm, pow, where
 from minigrad.tensor import Node, Tensor, is_grad_enabled, is_inference, is_inference_mode_enabled
-from minigrad import jacobians, nn, optim, data, amp, utils
-from minigrad.amp import GradScaler
+from minigrad import jacobians, nn
 from minigrad.ops import linalg, special
 from minigrad.save import load, save
 
@@ -90,11 +90,23 @@ for _name in (                                          # PyTorch has these in b
         globals().setdefault(_name, getattr(nn.functional, _name))
 
 
+if _TYPE_CHECKING:
+    from minigrad import amp, data, memory, optim, search, utils
+    from minigrad.amp import GradScaler
+_LATER = ("amp", "data", "memory", "optim", "search", "utils")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, "GradScaler", "draw"})
+
+
 def __getattr__(name: str):
-    """`mg.draw`: pictures load when the first one is drawn."""
+    """What few programs or none need at once loads when it is first asked for: `import minigrad` stays fast."""
     if name == "draw":
         return _import_module(f"{__name__}.viz").draw
-    if name in ("memory", "search"):
+    if name == "GradScaler":
+        return _import_module(f"{__name__}.amp").GradScaler
+    if name in _LATER:
         return _import_module(f"{__name__}.{name}")
     if name == "bfloat16":                              # where the package ml_dtypes is
         return _dtype.bfloat16

@@ -8,7 +8,7 @@ After `device.py`, before `tensor.py`.
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Arrays:
         self.fast = self.floating and device is CPU and not self.narrow         # the flattened doors may be used
         self.xp = xp = self.backend.xp()
         self._drawn = np.float64 if dtype == np.float64 else np.float32
-        self.lit = cache(lambda v: self.upload(np.array(v, dtype)))
+        self.lit = lru_cache(4096)(lambda v: self.upload(np.array(v, dtype)))
         self.zero, self.one = self.lit(0), self.lit(1)
         self.infinity = self.lit(math.inf) if self.floating else None
         for name, ufunc in UFUNCS.items():
@@ -220,11 +220,11 @@ class Arrays:
         return x[key]
 
     def windows(self, x, kernel, stride, dilation):
-        """(…, H, W) as (…, OH, OW, KH, KW): a view of every window."""
+        """(…, H, W) as (…, OH, OW, KH, KW): a view of every window, read-only where they overlap."""
         span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation))
-        n = len(kernel)
-        axes = tuple(range(x.ndim - n, x.ndim))
-        view = self.xp.lib.stride_tricks.sliding_window_view(x, span, axes)
+        axes = tuple(range(-len(kernel), 0))
+        apart = self.device.type != "cuda" and all(k <= s for k, s in zip(span, stride))  # CuPy has no such flag
+        view = self.xp.lib.stride_tricks.sliding_window_view(x, span, axes, **{"writeable": True} if apart else {})
         return view[(..., *(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))]
 
     def fold(self, w, shape, stride, dilation):

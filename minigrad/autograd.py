@@ -156,6 +156,8 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     roots, ys = _roots(tensors, grad_tensors, "backward")
     retain, on_tensors = create_graph if retain_graph is None else retain_graph, _on_tensors(ys, create_graph)
     targets = None if inputs is None else frozenset(_edges_of(inputs, "backward"))
+    if targets is not None and not targets:
+        raise GraphError("backward: inputs is empty. Leave it out to reach every leaf")
     raw = roots if on_tensors else {e: g.array for e, g in roots.items()}
     work: list[Callable[[], None]] = []
     if on_tensors or defer or targets is not None or WATCH.get() is not None:

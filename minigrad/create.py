@@ -9,7 +9,7 @@ import numpy as np
 from minigrad.algebra import algebra
 from minigrad.aval import Aval
 from minigrad.device import META, Device, backend_of, device as as_device
-from minigrad.dtype import as_dtype, bool_, get_default_dtype, int64, is_float
+from minigrad.dtype import as_dtype, bool_, get_default_dtype, int64, is_float, promote
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.random import Normal, Uniform
 from minigrad.ops.views import shape_arg
@@ -33,7 +33,8 @@ MAX_AXES = 64                                                     # NumPy's limi
 def tensor(data, *, dtype=None, device: str | Device | None = None, requires_grad: bool = False) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested lists, a NumPy array or a Tensor.
 
-    Python floats become the default dtype (float32), integers int64; arrays keep theirs."""
+    Python floats become the default dtype (float32), integers int64; arrays, and lists that begin with a Tensor or a
+    NumPy number, keep theirs."""
     if isinstance(data, Tensor):
         out = data.detach().to(dtype=dtype, device=device)
         return finished(out.array if out.array is not data.array else out.clone().array, requires_grad)
@@ -41,7 +42,8 @@ def tensor(data, *, dtype=None, device: str | Device | None = None, requires_gra
     if dtype is not None:
         host = _narrowed(host, as_dtype(dtype))
     elif not isinstance(data, np.ndarray | np.generic):
-        host = host.astype(get_default_dtype() if host.dtype.kind == "f" or host.size == 0 else as_dtype(host.dtype))
+        kind = get_default_dtype() if host.dtype.kind == "f" or host.size == 0 else as_dtype(host.dtype)
+        host = host.astype(_typed(data, kind))
     return finished(place(host.astype(as_dtype(host.dtype), copy=False), device or "cpu"), requires_grad)
 
 
@@ -51,6 +53,13 @@ def _host(data) -> np.ndarray:
     if host.dtype == object and not isinstance(data, np.ndarray):  # integers beyond 64 bits
         raise ArgumentError("tensor: an integer does not fit into int64. Write it as a float")
     return host
+
+
+def _typed(data, kind: np.dtype) -> np.dtype:
+    """The dtype of a sequence: `kind`, unless its first element is a Tensor or NumPy's and brings its own."""
+    while isinstance(data, list | tuple) and data:
+        data = data[0]
+    return promote(data.dtype, kind if kind.kind != "f" else data.dtype) if hasattr(data, "dtype") else kind
 
 
 def _narrowed(host: np.ndarray, dtype: np.dtype) -> np.ndarray:

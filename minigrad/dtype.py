@@ -70,7 +70,7 @@ def as_dtype(dtype: Any) -> np.dtype:
     except TypeError:
         raise DTypeError(f"{dtype!r} is not a dtype; use one of {', '.join(DTYPES)}") from None
     if found.name == "bfloat16":
-        return found
+        return globals().get("bfloat16") or __getattr__("bfloat16")
     if found.name not in DTYPES:
         raise DTypeError(f"dtype {found} is not supported; use one of {', '.join(DTYPES)}")
     return DTYPES[found.name]                                     # one object each, in the machine's byte order

@@ -144,7 +144,7 @@ class FunctionPlan(CustomPlan):
         super().__init__(cls.__name__, mask, tuple(f"saved {i}" for i in range(len(ctx._kept))))
         self.cls, self.ctx = cls, ctx
         self.inputs = [(a.shape, a.o) if isinstance(a, Tensor) else None for a in args]
-        self.outputs = [(y.aval, y.o) for y in outputs]
+        self.outputs = [(y.aval, y.o) if isinstance(y, Tensor) else None for y in outputs]
 
     def numbers(self) -> list[int]:
         return [i for i, need in enumerate(self.ctx.needs_input_grad) if need]
@@ -172,7 +172,9 @@ class FunctionPlan(CustomPlan):
         parts = g if isinstance(g, Parts) else {0: g}
         wrap = (lambda v: v) if on_tensors else Tensor
         missing = lambda a, o: (Tensor(o.full(a.shape, 0)) if o.eager else Tensor(a)) if self.ctx._materialize else None  # noqa: E731
-        return [wrap(parts[k]) if k in parts else missing(a, o) for k, (a, o) in enumerate(self.outputs)]
+        ups = iter([wrap(parts[k]) if k in parts else missing(*out)
+                    for k, out in enumerate(out for out in self.outputs if out is not None)])
+        return [None if out is None else next(ups) for out in self.outputs]   # what is no tensor has no gradient
 
     def _fitted(self, i: int, d, on_tensors: bool):
         if d is None:
@@ -276,7 +278,7 @@ def _record(cls, ctx, args, ys, outs) -> None:
         return
     outputs = [y for y in ys if isinstance(y, Tensor)]
     now, n = current(), object.__new__(Node)
-    n.plan = FunctionPlan(cls, ctx, args, outputs)
+    n.plan = FunctionPlan(cls, ctx, args, ys)
     n.o, n.seq, n.scope = differentiable[0].o, tick(), now.scope
     n.shape = differentiable[0].shape if len(outputs) == 1 else Parts.shape
     n.code, n.lasti = call_site(3) if now.sites else (None, 0)

@@ -109,6 +109,29 @@ def _is_writable(x: Tensor) -> bool:
     return getattr(getattr(x.array, "flags", None), "writeable", True)
 
 
+def shown_in_place(look, name: str):
+    """The method that makes a tensor itself what `look` shows of it: `t_`, `squeeze_` … move no values."""
+
+    def method(x: Tensor, *args, **kwargs) -> Tensor:
+        if current().grad and (x.node is LEAF or isinstance(x, View) and x.base.node is LEAF):
+            raise GraphError(f"{name}: a leaf that requires grad may be changed in place only under no_grad()")
+        if isinstance(x, View):
+            y = look(x, *args, **kwargs)
+            x.array, x.chain, x.node, x.seen = y.array, y.chain, y.node, y.seen
+            return x
+        if x.family is not None:
+            raise GraphError(f"{name}: views of this tensor {x.shape} are in use, which count on its shape. Use "
+                             f"x.{name[:-1]}(...)")
+        before = Tensor(x.array)                              # the views of it are views of this one
+        before.node = x.node
+        y = look(before, *args, **kwargs)
+        x.array, x.node = y.array, y.node
+        return x
+
+    method.__name__, method.__doc__ = name, f"The tensor itself with other axes: {(look.__doc__ or '').splitlines()[0]}"
+    return method
+
+
 def rewrite_base(x: View, out: Tensor) -> None:
     """Record on the base that what `x` shows comes from `out` now; `x` and its siblings rebuild when next asked.
     The op is recorded without being run: the values are written in place."""

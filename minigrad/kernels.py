@@ -15,7 +15,7 @@ import numpy as np
 from minigrad.lanes import in_lanes, summed
 
 Pair = tuple[int, int]
-CACHE_BYTES = 1 << 19          # of one piece's columns; measured best on two processors with 512 KiB and 1 MiB of L2
+CACHE_BYTES = 1 << 20          # of one piece's columns; half of it is as good, but for lanes too little
 
 
 def keep_freed_memory() -> None:

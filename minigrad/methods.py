@@ -25,7 +25,7 @@ from minigrad.dtype import (
     uint8,
 )
 from minigrad.errors import DTypeError
-from minigrad.inplace import check_writable, overwrite, store
+from minigrad.inplace import check_writable, overwrite, shown_in_place, store
 from minigrad.ops import (
     bits,
     compare as c,
@@ -42,6 +42,7 @@ from minigrad.ops import (
     views as v,
 )
 from minigrad.ops.doors import KNOWN, door, literal
+from minigrad.ops.indexed import nonzero
 from minigrad.ops.limits import clamp  # noqa: F401 - public here
 from minigrad.ops.op import cast
 from minigrad.ops.statistics import norm  # noqa: F401 - public here
@@ -60,7 +61,7 @@ def pow(a: Tensor, b) -> Tensor:
             return square(a)
         if b == 0.5:
             return sqrt(a)
-    return pow_door(a, b)
+    return (a if b else a == a) * True if b.__class__ is bool and a.dtype == bool_ else pow_door(a, b)
 
 
 def _operator(f):
@@ -81,8 +82,11 @@ def _direct(cls):
 remainder, floor_divide = function(n.Remainder), function(n.FloorDivide)
 
 
-def where(condition: Tensor, a, b) -> Tensor:
-    """a where the condition holds, else b; gradient only to the branch taken."""
+def where(condition: Tensor, a=None, b=None):
+    """a where the condition holds, else b; gradient only to the branch taken.  The condition alone: its places, as
+    `nonzero(as_tuple=True)`."""
+    if a is None and b is None:
+        return nonzero(condition, as_tuple=True)
     if not isinstance(condition, Tensor) or condition.dtype != bool_:
         raise DTypeError(
             f"where: the condition must be a bool tensor, got {getattr(condition, 'dtype', type(condition).__name__)}"
@@ -344,6 +348,7 @@ IN_PLACE = {
     **{name + "_": METHODS[name] for name in
        "neg abs exp log sqrt tanh sigmoid relu square reciprocal sin cos".split()},
 }
+AXES_IN_PLACE = ("squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_")
 PROPERTIES = {
     "T": lambda x: v.t(x) if x.ndim <= 2 else v.permute(x, *reversed(range(x.ndim))),
     "mT": lambda x: v.transpose(x, -1, -2),
@@ -361,6 +366,8 @@ for _name, _function in METHODS.items():
     setattr(Tensor, _name, _function)
 for _name, _function in IN_PLACE.items():
     setattr(Tensor, _name, _in_place(_function, _name))
+for _name in AXES_IN_PLACE:
+    setattr(Tensor, _name, shown_in_place(METHODS[_name[:-1]], _name))
 for _name, _function in PROPERTIES.items():
     setattr(Tensor, _name, property(_function))
 for _name, _property in {"data": property(get_data, set_data),

@@ -66,6 +66,8 @@ def multinomial(
 def normal(mean, std=1.0, size=None, *, dtype=None, device="cpu", generator: Generator | None = None) -> Tensor:
     """Normal numbers with these means and deviations: tensors that broadcast, or numbers and a size."""
     like = mean if isinstance(mean, Tensor) else std if isinstance(std, Tensor) else None
+    if bool((std < 0).any()) if isinstance(std, Tensor) and std.o.eager else not isinstance(std, Tensor) and std < 0:
+        raise ArgumentError(f"normal: a deviation is at least 0, got {std}")
     if like is None:
         where, kind = as_device(device), as_dtype(dtype or get_default_dtype())
         if size is None:

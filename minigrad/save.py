@@ -127,9 +127,10 @@ def _no_values(path: tuple[str, ...]) -> np.ndarray:
 
 
 # ---- reading -------------------------------------------------------------------------------------
-def load(f: Place, map_location: str | Device | None = None) -> Any:
+def load(f: Place, map_location: str | Device | None = None, *, weights_only: bool = True) -> Any:
     """What `save` wrote, from a path or a binary file, on the host or on `map_location`.
 
+    `weights_only` is PyTorch's word and changes nothing: there is no other kind of file here.
     A safetensors file of another program gives {name: Tensor}.  Raises CheckpointError for a file that is cut off,
     changed or of another kind; nothing in it is run, and no more memory is taken than the file is long."""
     where = str(getattr(f, "name", type(f).__name__)) if hasattr(f, "read") else os.fspath(f)

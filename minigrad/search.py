@@ -90,6 +90,8 @@ def grid(space: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def drawn(space: Mapping[str, Any], n: int, seed: int = 0) -> list[dict[str, Any]]:
     """n settings; those of a smaller n are their beginning."""
+    if n < 0:
+        raise ValueError(f"random_search: n must be at least 0, got {n}")
     axes = {name: _axis(name, given) for name, given in space.items()}
     return [{name: axis.draw(rng) for name, axis in axes.items()} for rng in (_rng(seed, i) for i in range(n))]
 

@@ -27,12 +27,14 @@ Edge = Node | Tensor
 
 
 # ---- the walk --------------------------------------------------------------------------------------------------------
-def reachable(roots: Iterable[Edge]) -> tuple[dict[Edge, object], list[Node]]:
-    """({node or leaf: None}, nodes oldest first) for everything the roots depend on."""
+def reachable(roots: Iterable[Edge], targets: frozenset | None = None) -> tuple[dict[Edge, object], list[Node]]:
+    """({node or leaf: None}, nodes oldest first) for everything the roots depend on.  A target may be freed already."""
     grads: dict[Edge, object] = dict.fromkeys(roots)
     order = [r for r in grads if r.__class__ is Node]
     for n in order:
         if n.edges is None:
+            if targets is not None and n in targets:
+                continue
             raise GraphError(f"backward through {n} a second time: its saved values were freed the first time.\n"
                              "Pass retain_graph=True to the first backward, or compute the result anew.")
         for e in n.edges:
@@ -86,7 +88,7 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
                 defer: frozenset = frozenset()) -> tuple[dict[Edge, object], list[Callable[[], None]]]:
     """The same with everything: on Tensors (second derivatives, meta, observers), only towards `targets`, and with the
     gradients of the leaves in `defer` left as a queue of work.  Returns (gradients, work)."""
-    grads, order = reachable(roots)
+    grads, order = reachable(roots, targets)
     grads.update(roots)
     useful = None if targets is None else _useful(order, targets)
     kept: dict[Edge, object] = {}
@@ -94,16 +96,18 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
     while order:
         n = order.pop()
         g = grads.pop(n)
-        if g is not None and (useful is None or n in useful or n in targets):
-            if hasattr(n.plan, "ready"):                     # checkpointed: its saved values are computed anew
+        runs = useful is None or n in useful                 # what lies beyond the targets is left as it is
+        if g is not None and (runs or n in targets):
+            if runs and hasattr(n.plan, "ready"):            # checkpointed: its saved values are computed anew
                 n.plan.ready(n)
-            if Writes.last > n.seq:
+            if runs and Writes.last > n.seq:
                 check_unwritten(n)
             g = n.plan.hooked(g, on_tensors) if isinstance(n.plan, Hooked) else g
             if targets is not None and n in targets:
                 kept[n] = g
-            _pull(n, g, grads, useful, targets, defer, on_tensors, work)
-        if not retain:
+            if runs:
+                _pull(n, g, grads, useful, targets, defer, on_tensors, work)
+        if runs and not retain:
             n.edges = n.saved = None
     grads.update(kept)
     return {e: g for e, g in grads.items() if g is not None}, work
@@ -113,7 +117,7 @@ def _useful(order: list[Node], targets: frozenset) -> set[Node]:
     """The nodes from which a target can be reached."""
     useful: set[Node] = set()
     for n in order:
-        if any(e in targets or e in useful for e in n.edges):
+        if any(e in targets or e in useful for e in n.edges or ()):
             useful.add(n)
     return useful
 

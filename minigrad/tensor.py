@@ -165,9 +165,11 @@ class View(Tensor):
     @property
     def node(self):
         if self.seen != self.family.writes and self._node is not LEAF:
-            self.seen = self.family.writes
+            self.seen, old = self.family.writes, self._node
             with changed(grad=True, observers=()):
                 self._node = self._from_base().node
+            if getattr(getattr(old, "plan", None), "last", None) and self._node.__class__ is Node:
+                old.plan.hand_on(self._node)                     # what is retained is the gradient of the new value
         return self._node
 
     @node.setter

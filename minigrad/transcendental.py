@@ -170,15 +170,18 @@ def polygamma(xp, n: int, x):
         sine = xp.where(left, xp.sin(math.pi * xp.where(left, a, 0.5)), 1.0)
         y = _hurwitz(xp, 2, xp.where(left, 1.0 - a, a))
         y = xp.where(left, (math.pi / sine) ** 2 - y, y)
-    else:
-        y = _hurwitz(xp, n + 1, a)
+    else:                                                   # terms of negative numbers are a difference of two sums
+        left = a < 0
+        part = xp.where(left, a - xp.floor(a), a)
+        near, all_ = (_hurwitz(xp, n + 1, xp.where(left, 1.0 - v, 1.0)) for v in (part, a))
+        y = _hurwitz(xp, n + 1, part) + (-1.0) ** (n + 1) * (near - all_)
     return (xp.where(pole, math.inf, y) * (math.factorial(n) * (-1.0) ** (n + 1))).astype(x.dtype)
 
 
 def _hurwitz(xp, s: int, a):
-    """Σ 1 / (a + k)ˢ: terms up to where Euler and Maclaurin's formula takes over; NaN below -100."""
-    total, shifted = xp.zeros_like(a), xp.where(a < -100.0, math.nan, a)
-    for _ in range(110):
+    """Σ 1 / (a + k)ˢ of a > 0: terms up to where Euler and Maclaurin's formula takes over."""
+    total, shifted = xp.zeros_like(a), a
+    for _ in range(int(_FAR)):
         low = shifted < _FAR
         total = xp.where(low, total + shifted**-s, total)
         shifted = xp.where(low, shifted + 1.0, shifted)

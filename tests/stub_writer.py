@@ -111,7 +111,8 @@ def method_lines() -> list[str]:
                           "def __eq__(self, b: object) -> Tensor: ...")
                  .replace("def __ne__(self, b: Tensor | bool | int | float) -> Tensor: ...",
                           "def __ne__(self, b: object) -> Tensor: ...") for line in lines]
-    lines += [f"    def {name}(self, *args: Any, **kwargs: Any) -> Self: ..." for name in sorted(methods.IN_PLACE)]
+    lines += [f"    def {name}(self, *args: Any, **kwargs: Any) -> Self: ..."
+              for name in sorted([*methods.IN_PLACE, *methods.AXES_IN_PLACE])]
     for name in sorted(methods.PROPERTIES):
         lines += ["    @property", f"    def {name}(self) -> {PROPERTY_TYPES[name]}: ..."]
     return lines + ["    data: Tensor", "    array: Any", "    o: Any", "    node: Any", "    grad: Tensor | None",

@@ -24,8 +24,8 @@ FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in no
 LAYERS = (
     *("errors", "dtype", "aval", "sim_allow", "sim", "device", "transcendental", "algebra", "sites"),
     *("lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "sweep", "autograd", "function", "copying"),
-    *("values", "streams", "draws", "methods", "create", "checkpoint", "sampling", "check", "jacobians"),
-    *("nn", "optim", "data", "save", "search", "graph", "amp", "quant", "prune", "distill", "memory"),
+    *("values", "streams", "draws", "methods", "create", "checkpoint", "sampling", "check", "trial", "laws"),
+    *("jacobians", "nn", "optim", "data", "save", "search", "graph", "amp", "quant", "prune", "distill", "memory"),
     *("viz", "utils", "tour"),
 )
 OWNERS = {  # optional dependency -> the only files and folders that import it

@@ -53,10 +53,13 @@ def fetch(
 
     folder = cache_folder() if root is None else Path(root)
     path = folder / source.name
-    was_broken = path.exists() and not is_whole(path, source)
-    if path.exists() and not was_broken:
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        was_broken = path.exists() and not is_whole(path, source)
+        if path.exists() and not was_broken:
+            return path
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise DownloadError(f"{source.name}: the cache folder {folder} cannot be used ({e}). Pass another root=") from e
     until, troubles = time.monotonic() + whole_s, []
     for url in source.urls:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,9 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """Every item once, in an order drawn anew for each walk; or `num_samples` draws with replacement."""
+    """Every item once, in an order drawn anew for each walk; or `num_samples` draws with replacement.
+
+    More samples than items without replacement: one order after the other."""
 
     def __init__(
         self,
@@ -42,15 +45,17 @@ class RandomSampler(Sampler):
     ) -> None:
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self.num_samples = len(data_source) if num_samples is None else num_samples
-        if not replacement and self.num_samples > len(data_source):
-            raise ValueError(f"RandomSampler: {self.num_samples} of {len(data_source)} items need replacement=True")
+        if self.num_samples and not len(data_source):
+            raise ValueError(f"RandomSampler: {self.num_samples} samples of no items")
 
     def __iter__(self) -> Iterator[int]:
         n = len(self.data_source)
         if self.replacement:
             draw = stream(self.generator).host()
             return iter(draw.integers(0, n, self.num_samples).tolist())
-        return iter(randperm(n, generator=self.generator).tolist()[: self.num_samples])
+        orders = range(-(-self.num_samples // n) if n else 0)
+        drawn = chain.from_iterable(randperm(n, generator=self.generator).tolist() for _ in orders)
+        return islice(drawn, self.num_samples)
 
     def __len__(self) -> int:
         return self.num_samples
@@ -66,6 +71,12 @@ class WeightedRandomSampler(Sampler):
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
         if (self.weights < 0).any() or not self.weights.sum() > 0:
             raise ValueError("WeightedRandomSampler: weights must not be negative, and some must be positive")
+        possible = int((self.weights > 0).sum())
+        if not replacement and num_samples > possible:
+            raise ValueError(
+                f"WeightedRandomSampler: {num_samples} samples of {possible} items with a weight above 0 need "
+                "replacement=True"
+            )
 
     def __iter__(self) -> Iterator[int]:
         draw, p = stream(self.generator).host(), self.weights / self.weights.sum()

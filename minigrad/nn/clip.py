@@ -25,10 +25,11 @@ def gradients(parameters: Tensor | Iterable[Tensor], name: str) -> list[Tensor]:
 
 
 def norm_of(g: Tensor, p: float) -> float:
-    """The p-norm of one gradient, as a Python number."""
+    """The p-norm of one gradient, as a Python number; of 16 bits in float32, since squares of float16 overflow."""
     if not g.numel():
         return 0.0
-    o, x = g.o, g.o.abs(g.array)
+    wide = g if g.dtype.itemsize > 2 else g.detach().float()
+    o, x = wide.o, wide.o.abs(wide.array)
     if p == math.inf:
         return o.max(x).item()
     return (o.sum(x * x) if p == 2 else o.sum(x**p)).item() ** (1 / p)

@@ -40,6 +40,8 @@ class ConvNd(Module):
             sizes_of(stride, self.axes, "stride"),
             sizes_of(dilation, self.axes, "dilation"),
         )
+        if min(self.kernel_size) < 1:
+            raise ValueError(f"{name}: kernel_size must be at least 1, got {kernel_size}")
         if padding == "same" and any(s != 1 for s in self.stride):
             raise ValueError(f"{name}: padding='same' needs stride 1, got {stride}")
         if isinstance(padding, str) and padding not in ("same", "valid"):

@@ -11,12 +11,28 @@ import warnings
 from minigrad.aval import Aval
 from minigrad.create import Generator, next_key
 from minigrad.dtype import int64
-from minigrad.errors import DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
+from minigrad.inplace import overwrite
 from minigrad.methods import clamp, where
-from minigrad.nn.drawn import gumbel_softmax, rrelu
+from minigrad.nn.drawn import gumbel_softmax
+from minigrad.nn.in_place import (
+    celu,
+    elu,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    mish,
+    relu,
+    relu6,
+    rrelu,
+    selu,
+    silu,
+    threshold,
+)
 from minigrad.nn.running import batch_norm, instance_norm
 from minigrad.ops import attention, derived
-from minigrad.ops.activations import SELU, celu, elu, glu, selu, softplus
+from minigrad.ops.activations import SELU, glu, softplus
 from minigrad.ops.bags import channel_shuffle, embedding_bag
 from minigrad.ops.conv import conv2d
 from minigrad.ops.convolutions import (
@@ -46,13 +62,14 @@ from minigrad.ops.criteria import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from minigrad.ops.ctc import ctc_loss
 from minigrad.ops.einsum import einsum
 from minigrad.ops.embed import embedding
 from minigrad.ops.fused import cross_entropy, log_softmax, softmax
 from minigrad.ops.gelu import gelu
 from minigrad.ops.index import OneHot, check_index, getitem
 from minigrad.ops.layer_norm import layer_norm
-from minigrad.ops.limits import hardshrink, hardtanh, leaky_relu, prelu, relu6, softshrink, threshold
+from minigrad.ops.limits import hardshrink, prelu, softshrink
 from minigrad.ops.losses import BinaryCrossEntropy, SquaredError
 from minigrad.ops.matmul import linear
 from minigrad.ops.norms import group_norm, local_response_norm, rms_norm
@@ -73,21 +90,24 @@ from minigrad.ops.random import Bernoulli, Dropout
 from minigrad.ops.reduce_functions import amax, sum
 from minigrad.ops.resize import interpolate
 from minigrad.ops.statistics import cosine_similarity, norm
+from minigrad.ops.unpooling import lp_pool1d, lp_pool2d, max_unpool1d, max_unpool2d
 from minigrad.ops.views import flatten, permute, reshape, squeeze
 from minigrad.tensor import Tensor, apply
 
 _table = derived("functional")
-relu, tanh, sigmoid, exp = (_table[name] for name in ("relu", "tanh", "sigmoid", "exp"))
-silu, mish, hardsigmoid, hardswish = (_table[name] for name in ("silu", "mish", "hardsigmoid", "hardswish"))
+tanh, sigmoid, exp = (_table[name] for name in ("tanh", "sigmoid", "exp"))
 logsigmoid, softsign, tanhshrink = (_table[name] for name in ("logsigmoid", "softsign", "tanhshrink"))
 
 
 # ---- parts of layers -----------------------------------------------------------------------------
-def dropout(x: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None) -> Tensor:
-    """In training each element is zero with probability `p`, the others grow by 1 / (1 - p); else `x` itself."""
+def dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """In training each element is zero with probability `p`, the others grow by 1 / (1 - p); else `input` itself."""
     if not 0 <= p <= 1:
-        raise ValueError(f"dropout: p must be a probability, got {p}")
-    return apply(Dropout.of(float(p)), x, next_key(generator)) if training and p else x
+        raise ArgumentError(f"dropout: p must be a probability, got {p}")
+    y = apply(Dropout.of(float(p)), input, next_key(generator)) if training and p else input
+    return overwrite(input, y, "dropout") if inplace and y is not input else y
 
 
 def _by_channel(x: Tensor, p: float, training: bool, lead: int) -> Tensor:
@@ -217,6 +237,8 @@ def nll_loss(
     if target.dtype != int64:
         raise DTypeError(f"nll_loss: targets must be int64 class numbers, got {target.dtype}. Convert with .long()")
     shape, wide = target.shape, input.shape
+    if weight is not None and weight.shape != wide[:2][-1:]:
+        raise ShapeError(f"nll_loss: weight {weight.shape} must have one number for each class, {wide[:2][-1:]}")
     if not wide or shape != wide[: len(wide) > 1] + wide[2:]:
         raise ShapeError(f"nll_loss: input {wide} and target {shape}: expected (N, C, …) and (N, …), or (C) and ()")
     if input.ndim > 2:
@@ -238,7 +260,7 @@ def binary_cross_entropy(
     if input.shape != target.shape:
         raise ShapeError(f"binary_cross_entropy: input {input.shape} and target {target.shape} must have one shape")
     if input.o.eager and input.array.size and not bool(((input >= 0) & (input <= 1)).all()):
-        raise ValueError(
+        raise ArgumentError(
             "binary_cross_entropy: the input must be probabilities in [0, 1]. For any number use "
             "binary_cross_entropy_with_logits"
         )
@@ -287,6 +309,7 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -319,7 +342,11 @@ __all__ = [
     "logsigmoid",
     "margin_ranking_loss",
     "max_pool1d",
+    "lp_pool1d",
+    "lp_pool2d",
     "max_pool2d",
+    "max_unpool1d",
+    "max_unpool2d",
     "mish",
     "mse_loss",
     "multi_margin_loss",

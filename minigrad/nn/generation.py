@@ -32,7 +32,7 @@ class LanguageModel(Module):
         """The places of `tokens`, from and to, after those that the cache has read."""
         if tokens.ndim != 2:
             raise ShapeError(f"{type(self).__name__}: expected tokens (batch, length), got {tokens.shape}")
-        start = 0 if cache is None else cache.length
+        start = 0 if cache is None else cache.settle()
         end = start + tokens.shape[1]
         if end > self.block_size:
             raise ValueError(
@@ -105,6 +105,8 @@ def generate(
 
     Up to block_size tokens each step reads one token, with a cache.  Beyond, the window moves, all places in it
     change, and each step reads the whole window anew.  Dropout acts if the model is in training: call eval() first."""
+    if not isinstance(n, int) or n < 0:
+        raise ValueError(f"generate: n, how many tokens to add, must be an integer of at least 0, got {n!r}")
     if tokens.ndim != 2 or not tokens.shape[1]:
         raise ShapeError(f"generate: expected tokens (batch, length ≥ 1), got {tokens.shape}")
     if is_float(tokens.dtype):

@@ -56,8 +56,14 @@ class KVCache:
 
     @property
     def length(self) -> int:
-        """How many tokens have been read."""
+        """How many tokens have been read by every layer."""
         return self.layers[-1].length if self.layers else 0
+
+    def settle(self) -> int:
+        """`length`, after dropping what a reading that broke off left in the first layers alone."""
+        for layer in self.layers:
+            layer.length = self.length
+        return self.length
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, cache: LayerCache | None, dropout_p: float = 0.0) -> Tensor:

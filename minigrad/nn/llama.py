@@ -72,12 +72,12 @@ class LlamaAttention(Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, heads · D) as (B, heads, T, D)."""
-        return transpose(reshape(x, (*x.shape[:2], -1, self.head_dim)), 1, 2)
+        return transpose(reshape(x, (*x.shape[:2], x.shape[2] // self.head_dim, self.head_dim)), 1, 2)
 
     def forward(self, x: Tensor, places: tuple[Tensor, Tensor], cache: LayerCache | None = None) -> Tensor:
         q, k, v = (self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
         y = causal_attention(apply_rotary(q, *places), apply_rotary(k, *places), v, cache)
-        return self.o_proj(reshape(transpose(y, 1, 2), (*x.shape[:2], -1)))
+        return self.o_proj(reshape(transpose(y, 1, 2), (*x.shape[:2], y.shape[1] * self.head_dim)))
 
 
 class LlamaMLP(Module):

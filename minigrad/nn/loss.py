@@ -64,6 +64,18 @@ class NLLLoss(WeightedLoss):
         return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
+class CTCLoss(Loss):
+    """Of log-probabilities (T, N, C), texts (N, S) and the lengths of both."""
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths, target_lengths) -> Tensor:
+        how = (self.blank, self.reduction, self.zero_infinity)
+        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, *how)
+
+
 class BCELoss(WeightedLoss):
     """Of probabilities and targets in [0, 1], of one shape."""
 

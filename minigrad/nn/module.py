@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+
 from minigrad.autograd import RemovableHandle
-from minigrad.dtype import float16, float32, float64
+from minigrad.dtype import float16, float32, float64, is_float
 from minigrad.nn import hooks
 from minigrad.nn.parameter import Parameter
 from minigrad.nn.state import change, load_state, own_buffers, own_parameters, state_of
@@ -39,13 +41,23 @@ class Module:
     # -- calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         now = current()
-        if not (now.grad or now.observers):
-            return hooks.call(self, args, kwargs) if self._hooks else self.forward(*args, **kwargs)
-        token = MODE.set(self._inside(now))
+        token = MODE.set(self._inside(now) if now.grad or now.observers else now)
         try:
             return hooks.call(self, args, kwargs) if self._hooks else self.forward(*args, **kwargs)
+        except AttributeError as e:
+            self._explain(e, args)
+            raise
         finally:
             MODE.reset(token)
+
+    def _explain(self, e: AttributeError, args: tuple) -> None:
+        """TypeError if the attribute is one of a Tensor's and was sought in an argument that is none."""
+        strange = [a for a in args if a is e.obj and isinstance(a, np.ndarray | list | tuple | int | float | None)]
+        if strange and hasattr(Tensor, e.name):
+            raise TypeError(
+                f"{type(self).__name__}: expected a Tensor, got {type(strange[0]).__name__}. "
+                "Make it a tensor first: mg.tensor(...)"
+            ) from e
 
     def _inside(self, now: Mode) -> Mode:
         """`now` with this module's name at the end of its scope; the last one is kept, as calls repeat."""
@@ -141,6 +153,8 @@ class Module:
             raise TypeError(f"register_buffer: {name!r} is a {type(tensor).__name__}, not a Tensor or None")
         if name not in self._marks:
             _free(self, name)
+            if (taken := self.__dict__.get(name)) is not None:
+                raise KeyError(f"register_buffer: {type(self).__name__}.{name} is a {type(taken).__name__} already")
         self.__dict__["_marks"] = {**self._marks, name: persistent}
         setattr(self, name, tensor)
 
@@ -260,11 +274,14 @@ class Module:
         """Drop the gradients, or fill them with zeros."""
         for p in self.parameters():
             if p.grad is not None:
-                p.grad = None if set_to_none else p.grad.detach().zero_()
+                p.grad = None if set_to_none else (p.grad.detach() if p.grad.requires_grad else p.grad).zero_()
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move to a device, or convert floats to a dtype, in place: `m.to("sim:0")`, `m.to(mg.float64)`."""
         kwargs.pop("non_blocking", None)
+        for dtype in (*args, kwargs.get("dtype")):
+            if isinstance(dtype, np.dtype | type) and not is_float(np.dtype(dtype)):
+                raise TypeError(f"{type(self).__name__}.to: parameters are floats, got the dtype {np.dtype(dtype)}")
         for t in {id(t): t for each in (self.parameters(), self.buffers()) for t in each}.values():
             change(t, args, kwargs)
             if t.grad is not None:

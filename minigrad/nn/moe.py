@@ -21,7 +21,7 @@ from minigrad.ops.fused import softmax
 from minigrad.ops.index import getitem
 from minigrad.ops.indexed import scatter
 from minigrad.ops.op import cast
-from minigrad.ops.reduce_functions import mean, sum
+from minigrad.ops.reduce_functions import sum
 from minigrad.ops.scan import cumsum
 from minigrad.ops.shape import cat
 from minigrad.ops.sorting import topk
@@ -93,8 +93,8 @@ class MoE(Module):
         seats = sum(chosen * (cumsum(chosen, 0) - 1), -1)
         place = transpose(reshape(seats, (self.k, -1)), 0, 1)
         capacity = self._capacity(x.shape[0], seats)
-        share = mean(cast(chosen, p.dtype), 0)
-        balance = sum(share * mean(p, 0)) * self.n_experts
+        n = max(x.shape[0], 1)  # without tokens there is nothing to balance: 0, not 0 / 0
+        balance = sum(sum(cast(chosen, p.dtype), 0) * sum(p, 0)) * (self.n_experts / (self.k * n * n))
         return Routing(experts, gates, place, place < capacity, capacity, balance)
 
     def _capacity(self, tokens: int, seats: Tensor) -> int:

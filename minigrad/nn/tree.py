@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import index
 
 import numpy as np
 
@@ -27,8 +28,18 @@ from minigrad.ops.views import cut, freeze_key
 from minigrad.tensor import Tensor, apply
 
 EACH = freeze_key((HOLE,))  # x[index]
-Children = Sequence[Sequence[int]]
+Children = Sequence[Sequence[int]]  # tuples and integer arrays too: `plain` makes lists of them
 sigmoid, step = function(Sigmoid), function(TreeStep)
+
+
+def plain(children: Children) -> list[list[int]]:
+    """The children as lists of Python's integers.  TypeError for what is no sequence of integers."""
+    try:
+        return [[index(child) for child in below] for below in children]
+    except TypeError as wrong:
+        raise TypeError(
+            f"tree: children must be the numbers of each node's children, such as [[1, 2], [], []]: {wrong}"
+        ) from None
 
 
 def parents(children: Children) -> list[int]:
@@ -60,6 +71,7 @@ def walk(children: Children, above: list[int]) -> list[int]:
 
 def levels(children: Children) -> list[list[int]]:
     """The nodes by depth, roots first; in each level the children of one node side by side, in its order."""
+    children = plain(children)
     found = [[node for node, parent in enumerate(parents(children)) if parent < 0]]
     while found[-1]:
         found.append([child for node in found[-1] for child in children[node]])
@@ -94,6 +106,7 @@ class ChildSumTreeLSTM(Module):
             raise ShapeError(
                 f"ChildSumTreeLSTM: inputs {x.shape} for {len(children)} nodes, expected (nodes, {self.input_size})"
             )
+        children = plain(children)
         iou, f = self.iou_x(x), self.f_x(x)
         return self._by_level(iou, f, children) if by_level else self._by_node(iou, f, children)
 

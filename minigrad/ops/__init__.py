@@ -8,7 +8,8 @@ from minigrad.ops import reduce, views  # noqa: F401
 from minigrad.ops import diagonals, limits, activations, gelu, shape, matmul, einsum, index, embed, random  # noqa: F401
 from minigrad.ops import conv, pooling, structure, padding, convolutions, indexed, scan  # noqa: F401
 from minigrad.ops import sorting, statistics, matrices, decompositions, linalg, filled  # noqa: F401
-from minigrad.ops import fused, layer_norm, norms, attention, cells, recurrent, packing, losses, transfer, traced  # noqa: F401
+from minigrad.ops import fused, layer_norm, norms, attention, cells, recurrent, packing  # noqa: F401
+from minigrad.ops import losses, ctc, transfer, traced  # noqa: F401
 from minigrad.ops.doors import function
 from minigrad.ops.op import CATALOGUE, Elementwise, NoOnnx, Op, Predicate, op
 from minigrad.ops.samples import Sample

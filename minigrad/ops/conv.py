@@ -11,7 +11,8 @@ import numpy as np
 
 from minigrad import kernels
 from minigrad.aval import Aval
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.dtype import is_float
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.op import NoOnnx, Op, op
 from minigrad.ops.samples import Sample
 from minigrad.ops.shape import Pad
@@ -137,7 +138,7 @@ class Conv2d(Op):
         )
         flat = o.reshape(w, (self.groups, w.shape[0] // self.groups, -1 if w.size else 0))
         y = o.matmul(self._columns(o, x, w.shape[2:]), o.mT(flat))                 # (G, N·OH·OW, O/G)
-        y = o.transpose(o.reshape(y, (self.groups, n, oh, ow, flat.shape[1])), (1, 0, 4, 2, 3))
+        y = o.dense_copy(o.transpose(o.reshape(y, (self.groups, n, oh, ow, flat.shape[1])), (1, 0, 4, 2, 3)))
         return o.reshape(y, (n, w.shape[0], oh, ow))
 
     def vjp(self, o, needs, g, x, w):
@@ -207,6 +208,11 @@ class Conv2d(Op):
             Sample(cls.of(), ("normal(0,1,4,4)", "normal(2,1,2,2)"))]
 
 
+def lowest(dtype: np.dtype) -> float:
+    """What is less than all numbers of a dtype, or as little as the least."""
+    return -math.inf if is_float(dtype) else int(np.iinfo(dtype).min)
+
+
 @op
 class MaxPool2d(Op):
     """The largest of each window and where it stands in it; the border counts as minus infinity"""
@@ -219,7 +225,7 @@ class MaxPool2d(Op):
 
     def forward(self, o, x):
         (a, b) = self.padding
-        x = o.pad(x, ((0, 0),) * (x.ndim - 2) + ((a, a), (b, b)), -math.inf) if a or b else x
+        x = o.pad(x, ((0, 0),) * (x.ndim - 2) + ((a, a), (b, b)), lowest(o.dtype)) if a or b else x
         if kernels.serves(x) and math.prod(self.kernel) < 128:
             found = kernels.largest(x, self.kernel, self.stride, self.dilation)
             if found is not None:
@@ -271,6 +277,9 @@ def conv2d(
         return reshape(
             y := conv2d(reshape(x, (1, *x.shape)), weight, bias, stride, padding, dilation, groups), y.shape[1:]
         )
+    if x.ndim != 4 or weight.ndim != 4:
+        raise ShapeError(f"conv2d: expected input (N, C, H, W) or (C, H, W) and weight (O, C / groups, KH, KW), got "
+                         f"{x.shape} and {weight.shape}")
     stride, dilation = pair(stride, "stride"), pair(dilation, "dilation")
     if padding == "same":
         x, padding = _same(x, weight.shape[2:], stride, dilation), 0
@@ -280,8 +289,15 @@ def conv2d(
             f"conv2d: stride {stride}, dilation {dilation}, groups {groups} must be at least 1 and padding {padding} "
             f"at least 0"
         )
+    check_bias(bias, weight, "conv2d")
     y = apply(Conv2d.of(stride, padding, dilation, groups), x, weight)
     return y if bias is None else y + reshape(bias, (1, -1, 1, 1))
+
+
+def check_bias(bias: Tensor | None, weight: Tensor, name: str) -> None:
+    """Refuse a bias of another dtype: nothing is promoted here."""
+    if bias is not None and bias.dtype != weight.dtype:
+        raise DTypeError(f"{name}: the dtypes {weight.dtype} and {bias.dtype} of weight and bias should be the same")
 
 
 def _same(x: Tensor, kernel, stride, dilation) -> Tensor:

@@ -9,9 +9,10 @@ import math
 
 import numpy as np
 
+from minigrad import kernels
 from minigrad.aval import Aval
 from minigrad.errors import ArgumentError, ShapeError
-from minigrad.ops.conv import Conv2d, Fold, Pair, Windows, conv2d, out_sizes, pair
+from minigrad.ops.conv import Conv2d, Fold, Pair, Windows, check_bias, conv2d, out_sizes, pair
 from minigrad.ops.op import Op, op
 from minigrad.ops.pooling import sizes_of
 from minigrad.ops.samples import Sample
@@ -41,7 +42,8 @@ class ConvTranspose2d(Op):
 
     def forward(self, o, x, w):
         self._check(x, w)
-        return self.forwards.dx(o, x, self.shape(x.shape, w.shape), w)
+        y = self.forwards.dx(o, x, self.shape(x.shape, w.shape), w)
+        return o.dense_copy(y) if any(self.padding) and not kernels.serves(x, w) else y
 
     def dx(self, o, g, w):
         return self.forwards.forward(o, g, w)
@@ -118,6 +120,11 @@ def conv_transpose2d(
             f"conv_transpose2d: stride {s}, dilation {d}, groups {groups} must be at least 1, padding {p} at least 0, "
             f"output_padding {m} below the stride or the dilation"
         )
+    check_bias(bias, weight, "conv_transpose2d")
+    rows, columns = (v // a for v, a in zip(m, s))
+    if rows or columns:                                      # as many zeros after the input say the same
+        input = apply(Pad.of(((0, 0), (0, 0), (0, rows), (0, columns)), 0.0), input)
+        m = m[0] - rows * s[0], m[1] - columns * s[1]
     y = apply(ConvTranspose2d.of(s, p, m, d, groups), input, weight)
     return y if bias is None else y + reshape(bias, (1, -1, 1, 1))
 

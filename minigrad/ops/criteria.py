@@ -69,6 +69,8 @@ def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """(log var + (input - target)² / var) / 2, var at least eps (seen by the values, not by the gradient)."""
+    if var.o.eager and bool((var < 0).any()):
+        raise ArgumentError("gaussian_nll_loss: var holds a negative number. Pass exp(log_var)")
     safe = var + (clamp(var.detach(), min=eps) - var.detach())
     loss = (log(safe) + (input - target) ** 2 / safe) * 0.5
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

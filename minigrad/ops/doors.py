@@ -199,9 +199,22 @@ def door_source(op, operator: bool = False) -> str:
     )
 
 
-@lru_cache(None, typed=True)
 def function(cls: type, *attributes) -> Callable[..., Tensor]:
     """The callable of an op, interned: `function(Sum, (0,), True)(x)`.  A door where the op has one, else `apply`."""
+    return _with_attributes(cls, *attributes) if attributes else _plain(cls)
+
+
+@lru_cache(None)
+def _plain(cls: type) -> Callable[..., Tensor]:
+    return _callable(cls)
+
+
+@lru_cache(512, typed=True)  # a program may change a slope or a rate at each step: 8 KB a door
+def _with_attributes(cls: type, *attributes) -> Callable[..., Tensor]:
+    return _callable(cls, *attributes)
+
+
+def _callable(cls: type, *attributes) -> Callable[..., Tensor]:
     op = cls.of(*attributes)
     if op.extra or op.variadic or len(op.inputs) > 3 or op.as_is or op.on_host or not op.flat:
         return partial(apply, op)
@@ -231,7 +244,7 @@ def open_door(me: FunctionType) -> FunctionType:
     for mask in range(1, 1 << len(op.inputs)) if op.reads else ():
         scope[f"p{mask}"], scope[f"p{mask}a"] = op.plan(mask, False), op.plan(mask, True)
     source = door_source(op, scope["operator"])
-    build(source, f"<minigrad {'operator' if scope['operator'] else 'door'} of {op!r}>", scope)
+    build(source, f"<minigrad {'operator' if scope['operator'] else 'door'} of {type(op).__name__}>", scope)
     me.__code__ = scope[me.__name__].__code__
     return me
 

@@ -14,7 +14,7 @@ import string
 
 import numpy as np
 
-from minigrad.aval import Aval
+from minigrad.aval import Aval, like, view_of
 from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.diagonals import unique_letters
 from minigrad.ops.op import Op, op
@@ -36,9 +36,14 @@ def contracted(o, x, a: str, y, b: str, out: str):
     x = _laid(o, x, a, both + rows + inner, (*lead, size(rows), size(inner)))
     y = _laid(o, y, b, both + inner + columns, (*lead, size(inner), size(columns)))
     z = o.matmul(x, y) if inner else x * y
-    found = both + rows + columns
+    found = _made_in(a, b, out)
     z = o.reshape(z, tuple(sizes[c] for c in found))
     return z if "".join(found) == out else o.transpose(z, tuple(found.index(c) for c in out))
+
+
+def _made_in(a: str, b: str, out: str) -> list[str]:
+    """The letters of the output in the order in which `contracted` makes them."""
+    return [c for c in a if c in b and c in out] + [c for c in a if c not in b] + [c for c in b if c not in a]
 
 
 def _laid(o, x, letters: str, order: list[str], shape: tuple[int, ...]):
@@ -70,7 +75,14 @@ class Contract(Op):
         sizes = dict(zip(self.a + self.b, (*p.shape, *q.shape)))
         if tuple(sizes[c] for c in self.a) != p.shape:
             raise ShapeError(f"einsum: {self.a} {p.shape} and {self.b} {q.shape} give one letter two sizes")
-        return Aval(tuple(sizes[c] for c in self.out), p.dtype)
+        found = _made_in(self.a, self.b, self.out)
+        y = Aval(tuple(sizes[c] for c in found), p.dtype)
+        if y.size and not any(c in self.b and c not in self.out for c in self.a):     # a product of elements
+            beside = lambda x, letters: view_of(x, lambda a: np.transpose(                       # noqa: E731
+                a[(..., *(None,) * (len(found) - len(letters)))],
+                [(letters + "".join(c for c in found if c not in letters)).index(c) for c in found]))
+            y = like(y.shape, y.dtype, beside(p, self.a), beside(q, self.b))
+        return view_of(y, lambda a: np.transpose(a, [found.index(c) for c in self.out]))
 
     def flops(self, y: Aval, p: Aval, q: Aval) -> int:
         inner = [n for c, n in zip(self.a, p.shape) if c not in self.out]

@@ -97,6 +97,7 @@ class Pow(Elementwise):
     """a ** b; where the exponent is 0 the gradient of a is 0, and where a is 0 and b ≥ 0 that of b is 0, as PyTorch"""
 
     functional, onnx, reference, domain, ops_per_element = "pow", "Pow", np.power, ("positive",), 10
+    takes = "numbers"
 
     def forward(self, o, a, b):
         return a ** b
@@ -105,7 +106,8 @@ class Pow(Elementwise):
         return o.where(b == o.zero, o.zero, g * (b * a ** o.where(b == o.zero, o.one, b - o.one)))
 
     def db(self, o, g, a, b, y):
-        return o.where((a == o.zero) & (b >= o.zero), o.zero, g * y * o.log(o.where(a == o.zero, o.one, a)))
+        flat = (a == o.zero) & (b >= o.zero)
+        return o.where(flat, o.zero, g * y * o.log(o.where(flat, o.one, a)))
 
 
 @op
@@ -335,7 +337,7 @@ class Softplus(Elementwise):
 # ---- choosing ----------------------------------------------------------------------------------
 @op
 class Maximum(Elementwise):
-    """The larger of a and b; equal values share the gradient; NaN wins"""
+    """The larger of a and b; equal values share the gradient; NaN wins, and both then get it whole"""
 
     numbers = "none"
     functional, onnx, reference, domain = "maximum", "Max", np.maximum, ("spread", "away")
@@ -344,15 +346,15 @@ class Maximum(Elementwise):
         return o.maximum(a, b)
 
     def da(self, o, g, a, b):
-        return g * ((a > b) + (a == b) * o.lit(0.5))
+        return g * (o.one - ((a < b) + (a == b) * o.lit(0.5)))
 
     def db(self, o, g, a, b):
-        return g * ((b > a) + (a == b) * o.lit(0.5))
+        return g * (o.one - ((b < a) + (a == b) * o.lit(0.5)))
 
 
 @op
 class Minimum(Elementwise):
-    """The smaller of a and b; equal values share the gradient; NaN wins"""
+    """The smaller of a and b; equal values share the gradient; NaN wins, and both then get it whole"""
 
     numbers = "none"
     functional, onnx, reference, domain = "minimum", "Min", np.minimum, ("spread", "away")
@@ -361,10 +363,10 @@ class Minimum(Elementwise):
         return o.minimum(a, b)
 
     def da(self, o, g, a, b):
-        return g * ((a < b) + (a == b) * o.lit(0.5))
+        return g * (o.one - ((a > b) + (a == b) * o.lit(0.5)))
 
     def db(self, o, g, a, b):
-        return g * ((b < a) + (a == b) * o.lit(0.5))
+        return g * (o.one - ((b > a) + (a == b) * o.lit(0.5)))
 
 
 @op

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from minigrad import kernels
-from minigrad.aval import Aval
+from minigrad.aval import Aval, like
 from minigrad.dtype import as_dtype, get_default_dtype, int64, is_float
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.doors import function
@@ -33,7 +33,7 @@ class AlongAxis(Op):
         return x - o.max(x, self.axis, True) if x.shape[self.axis] else x
 
     def infer(self, x: Aval) -> Aval:
-        return Aval(x.shape, x.dtype)
+        return like(x.shape, x.dtype, x)
 
     def flops(self, y: Aval, x: Aval) -> int:
         return 12 * x.size
@@ -42,7 +42,7 @@ class AlongAxis(Op):
     def samples(cls) -> list[Sample]:
         return [
             Sample(cls.of(1), ("normal(3,4)",)),
-            Sample(cls.of(0), ("normal(3,4)",)),
+            Sample(cls.of(0), ("normal(3,4).T",)),
             Sample(cls.of(0), ("normal(3)",)),
         ]
 
@@ -235,7 +235,11 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     if reduction not in ("mean", "sum", "none"):
         raise ArgumentError(f"cross_entropy: reduction {reduction!r} is not one of 'mean', 'sum', 'none'")
     shape, wide = target.shape, input.shape
+    if weight is not None or label_smoothing:
+        _check_weights(wide, weight, label_smoothing)
     if is_float(target.dtype) and shape == wide:
+        if ignore_index >= 0:
+            raise ArgumentError("cross_entropy: targets that are shares of classes have no ignore_index")
         return _of_shares(input, target, weight, reduction, label_smoothing)
     if target.dtype != int64:
         raise DTypeError(
@@ -255,6 +259,14 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     if plain and not _ignored(target, ignore_index, input.shape[1]):
         return apply(CrossEntropy.of(reduction == "mean"), input, target)[0]
     return _general_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, shape)
+
+
+def _check_weights(wide: tuple, weight, smoothing: float) -> None:
+    classes = wide[:2][-1:]
+    if weight is not None and weight.shape != classes:
+        raise ShapeError(f"cross_entropy: weight {weight.shape} must have one number for each class, {classes}")
+    if not 0 <= smoothing <= 1:
+        raise ArgumentError(f"cross_entropy: label_smoothing is a share between 0 and 1, got {smoothing}")
 
 
 def _of_shares(z: Tensor, share: Tensor, weight, reduction: str, smoothing: float) -> Tensor:

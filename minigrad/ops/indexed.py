@@ -77,7 +77,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value) -> Tensor:
     """`input` with the slices at `index` filled by a number or a 0-d tensor."""
     if not input.ndim:
         return reshape(index_fill(reshape(input, 1), dim, index, value), ())
-    axis, _, index = _slices(input, dim, index, "index_fill")
+    size = input.shape[axis_of(input, dim, "index_fill")]
+    axis, _, index = _slices(input, dim, function(Where)(index < 0, index + size, index), "index_fill")
     value = literal(value, input)
     if value.ndim:
         raise ShapeError(f"index_fill: the value must be a number or a 0-d tensor, got {value.shape}")

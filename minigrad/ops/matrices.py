@@ -57,9 +57,18 @@ class Inv(OfMatrix):
         return -o.matmul(o.matmul(t, g), t)
 
 
+def _cofactors(o, x):
+    """The matrix of (-1)^(i + j) det(x without row i and column j); n² determinants, for matrices without inverse."""
+    n = x.shape[-1]
+    rest = [[k for k in range(n) if k != i] for i in range(n)]
+    minor = lambda i, j: o.det(x[..., rest[i], :][..., rest[j]]) * o.lit((-1) ** (i + j))
+    parts = [minor(i, j) for i in range(n) for j in range(n)]
+    return o.reshape(o.stack(parts, -1), x.shape)
+
+
 @op
 class Det(OfMatrix):
-    """The determinant of a matrix; the gradient of a singular one is NaN or infinite"""
+    """The determinant of a matrix; of a singular one the gradient is its cofactors, of the minors' determinants"""
 
     onnx, reference = "Det", staticmethod(np.linalg.det)
 
@@ -67,8 +76,10 @@ class Det(OfMatrix):
         return o.det(x)
 
     def dx(self, o, g, x, y):
-        wide = o.reshape(g * y, (*y.shape, 1, 1))
-        return wide * o.mT(o.inv(x))
+        try:
+            return o.reshape(g * y, (*y.shape, 1, 1)) * o.mT(o.inv(x))
+        except np.linalg.LinAlgError:
+            return o.reshape(g, (*g.shape, 1, 1)) * _cofactors(o, x)
 
     def shown(self, x: Aval) -> Aval:
         return Aval(x.shape[:-2], x.dtype)

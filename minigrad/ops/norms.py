@@ -8,8 +8,8 @@ import numpy as np
 
 from minigrad import kernels
 from minigrad.aval import Aval
-from minigrad.dtype import finest
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.dtype import finest, is_float
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from minigrad.ops.op import Op, op
 from minigrad.ops.pooling import avg_pool1d
 from minigrad.ops.samples import Sample
@@ -176,6 +176,8 @@ def rms_norm(input: Tensor, normalized_shape, weight: Tensor | None = None, eps:
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or input.shape[-len(shape) :] != shape:
         raise ShapeError(f"rms_norm: normalized_shape {shape} is not the end of the input's shape {input.shape}")
+    if not is_float(input.dtype):
+        raise DTypeError(f"rms_norm: expected a float tensor, got {input.dtype}. Convert it with .float()")
     n = math.prod(shape)
     flat = reshape(input, (*input.shape[: -len(shape)], n))
     one = _filled(input, n, 1.0) if weight is None else reshape(weight, (n,))

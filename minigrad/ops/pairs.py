@@ -103,7 +103,7 @@ class Heaviside(Elementwise):
 
 @op
 class Nextafter(Elementwise):
-    """The next number after a towards b; no gradient"""
+    """The next number after a towards b"""
 
     numbers = "none"
     functional = method = "nextafter"
@@ -111,6 +111,12 @@ class Nextafter(Elementwise):
 
     def forward(self, o, a, b):
         return o.nextafter(a, b)
+
+    def da(self, o, g, a, b):
+        return o.where(a == b, o.zero, g)
+
+    def db(self, o, g):
+        return g * o.zero
 
 
 @op

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import linecache
 import sys
+from functools import lru_cache
+from types import CodeType
+from weakref import WeakSet
 
 import numpy as np
 
@@ -20,7 +23,7 @@ class Plan:
     """`names` are saved; `keep(xs, ys)` picks them; `pull(n, g, grads)` adds each gradient to `grads[edge]`.
     One per op, light; the code is shared by all ops of a class and compiled when first called."""
 
-    __slots__ = ("op", "mask", "names", "keep", "pull")
+    __slots__ = ("op", "mask", "names", "keep", "pull", "__weakref__")
 
     def __init__(self, op, mask: int, names: tuple[str, ...], keep, pull) -> None:
         self.op, self.mask, self.names, self.keep, self.pull = op, mask, names, keep, pull
@@ -33,7 +36,7 @@ class Code:
         self.names = saved_names(op, mask)
         self.functions: tuple = ()
         self.op_mask_same = op, mask, same
-        self.waiting: list[Plan] = []
+        self.waiting: WeakSet[Plan] = WeakSet()  # an op that is gone waits no more
 
     def plan(self, op) -> Plan:
         """A plan of `op`; until the code is compiled its functions see to that first."""
@@ -42,7 +45,7 @@ class Code:
             return Plan(op, mask, self.names, *self.functions)
         plan = Plan(op, mask, self.names, lambda xs, ys: self.compiled()[0](xs, ys),
                     lambda n, g, grads: self.compiled()[1](n, g, grads))
-        self.waiting.append(plan)
+        self.waiting.add(plan)
         return plan
 
     def compiled(self) -> tuple:
@@ -88,8 +91,13 @@ def build(source: str, title: str, scope: dict) -> dict:
     """Compile generated source so that tracebacks can show it, and run it in `scope`."""
     linecache.cache[title] = (len(source), None, source.splitlines(True), title)
     INTERNAL.add(title)
-    exec(compile(source, title, "exec"), scope)
+    exec(_code(source, title), scope)
     return scope
+
+
+@lru_cache(4096)  # ops that differ in a number alone have one text
+def _code(source: str, title: str) -> CodeType:
+    return compile(source, title, "exec")
 
 
 def value_of(op, name: str) -> str:

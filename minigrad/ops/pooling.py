@@ -8,10 +8,14 @@ from functools import reduce
 
 import numpy as np
 
+from minigrad.algebra import algebra
 from minigrad.aval import Aval
-from minigrad.errors import ArgumentError, ShapeError
-from minigrad.ops.conv import MaxPool2d, pair
+from minigrad.device import CPU
+from minigrad.dtype import float64, int64, is_float
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
+from minigrad.ops.conv import MaxPool2d, lowest, pair
 from minigrad.ops.doors import function, literal
+from minigrad.ops.elementwise import Abs, Sign
 from minigrad.ops.matmul import MatMul
 from minigrad.ops.op import Op, op
 from minigrad.ops.reduce_functions import max as max_along
@@ -123,10 +127,28 @@ def _avg_pool(
     kernel = sizes_of(kernel_size, n, "kernel_size")
     steps = kernel if stride is None or stride == () else sizes_of(stride, n, "stride")
     if min(*kernel, *steps) < 1 or divisor == 0:
-        raise ArgumentError(f"avg_pool{n}d: kernel {kernel} and stride {steps} must be at least 1, divisor_override not 0")
-    pool = AvgPool.of(kernel, steps, sizes_of(padding, n, "padding"), bool(ceil_mode), bool(whole), divisor)
+        raise ArgumentError(f"avg_pool{n}d: kernel {kernel} and stride {steps} must be at least 1, "
+                            "divisor_override not 0")
+    if min(sizes_of(padding, n, "padding")) < 0:
+        raise ArgumentError(f"avg_pool{n}d: pad must be non-negative, got {padding}")
+    how = (kernel, steps, sizes_of(padding, n, "padding"), bool(ceil_mode), bool(whole))
+    pool = AvgPool.of(*how, divisor)
     pool.infer(x.aval)
-    return apply(pool, x)
+    return apply(pool, x) if is_float(x.dtype) else _whole_means(x, pool, AvgPool.of(*how, 1))
+
+
+def _whole_means(x: Tensor, pool: AvgPool, sums: AvgPool) -> Tensor:
+    """The means of integers: sums divided by the counts, rounded towards zero."""
+    if x.dtype != int64:
+        raise DTypeError(f"avg_pool: expected floats or int64, got {x.dtype}. Convert with .float()")
+    total = apply(sums, x)
+    share = pool.share(algebra(CPU, float64), x.shape)
+    counts = np.broadcast_to(np.rint(1 / np.asarray(share)).astype(np.int64), total.shape[x.ndim - np.ndim(share):])
+    size = function(Abs)(total)
+    host = np.ascontiguousarray(np.abs(counts))
+    by = Tensor(x.o.upload(host) if x.o.eager else Aval(host.shape, int64))
+    sign = Tensor(x.o.upload(np.sign(counts)) if x.o.eager else Aval(host.shape, int64))
+    return function(Sign)(total) * sign * function(FloorDivide)(size, by)
 
 
 def avg_pool1d(
@@ -161,10 +183,10 @@ def max_pool2d(
     """The largest of each window of (…, H, W); with `return_indices` also its place in the flattened image."""
     kernel, padding, dilation = pair(kernel_size, "kernel_size"), pair(padding, "padding"), pair(dilation, "dilation")
     stride = kernel if stride is None or stride == () else pair(stride, "stride")
-    if min(*kernel, *stride, *dilation) < 1 or input.ndim not in (3, 4):
+    if min(*kernel, *stride, *dilation) < 1 or min(padding) < 0 or input.ndim not in (3, 4):
         raise ShapeError(
-            f"max_pool2d: kernel {kernel}, stride {stride}, dilation {dilation} must be at least 1, and the input "
-            f"(N, C, H, W) or (C, H, W), got {input.shape}"
+            f"max_pool2d: kernel {kernel}, stride {stride}, dilation {dilation} must be at least 1, padding {padding} "
+            f"at least 0, and the input (N, C, H, W) or (C, H, W), got {input.shape}"
         )
     pool = MaxPool2d.of(kernel, stride, padding, dilation)
     x = _overhanging(input, pool) if ceil_mode else input
@@ -177,7 +199,7 @@ def _overhanging(x: Tensor, pool: MaxPool2d) -> Tensor:
     """`x` with minus infinity after its end, where windows hang over."""
     rows = list(zip(x.shape[-2:], pool.kernel, pool.stride, pool.padding, pool.dilation))
     over = [max(0, (pooled(n, k, s, p, True, d) - 1) * s + d * (k - 1) + 1 - n - 2 * p) for n, k, s, p, d in rows]
-    return apply(Pad.of(((0, 0),) * (x.ndim - 2) + tuple((0, e) for e in over), -math.inf), x) if any(over) else x
+    return apply(Pad.of(((0, 0),) * (x.ndim - 2) + tuple((0, e) for e in over), lowest(x.dtype)), x) if any(over) else x
 
 
 def _places(index: Tensor, pool: MaxPool2d, width: int) -> Tensor:
@@ -201,7 +223,7 @@ def max_pool1d(
     return_indices: bool = False,
 ):
     """The largest of each window of (N, C, L) or (C, L)."""
-    if input.ndim not in (2, 3):
+    if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
         raise ShapeError(f"max_pool1d: expected (N, C, L) or (C, L), got {input.shape}")
     one = lambda v, fill: (fill, *sizes_of(v, 1, "max_pool1d"))
     steps = None if stride is None or stride == () else one(stride, 1)
@@ -213,7 +235,7 @@ def max_pool1d(
 
 
 # ---- adaptive: as many windows as asked for ------------------------------------------------------
-def _cells(n: int, m: int) -> list[slice]:
+def cells_of(n: int, m: int) -> list[slice]:
     """Where the m windows of an axis of length n begin and end."""
     return [slice(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
 
@@ -224,13 +246,15 @@ def _wanted(x: Tensor, output_size, n: int, name: str) -> Sizes:
     want = (output_size,) * n if output_size is None or isinstance(output_size, int) else tuple(output_size)
     if len(want) != n:
         raise ArgumentError(f"{name}: output_size {output_size!r} is no integer and no {n} of them")
+    if any(w is not None and w < 0 for w in want):
+        raise ArgumentError(f"{name}: output_size {output_size!r} must be at least 0")
     return tuple(m if w is None else int(w) for w, m in zip(want, x.shape[-n:]))
 
 
 def _averaging(x: Tensor, n: int, m: int) -> Tensor:
     """The matrix (n, m) that averages the cells of an axis."""
     host = np.zeros((n, m))
-    for k, cell in enumerate(_cells(n, m)):
+    for k, cell in enumerate(cells_of(n, m)):
         host[cell, k] = 1 / (cell.stop - cell.start)
     return Tensor(x.o.constant(host) if x.o.eager else Aval((n, m), x.dtype))
 
@@ -260,8 +284,8 @@ def adaptive_max_pool2d(input: Tensor, output_size, return_indices: bool = False
     width = input.shape[-1]
     values: list[Tensor] = []
     places: list[Tensor] = []
-    for down in _cells(input.shape[-2], want[0]):
-        for across in _cells(width, want[1]):
+    for down in cells_of(input.shape[-2], want[0]):
+        for across in cells_of(width, want[1]):
             cell = cut(input, (Ellipsis, down, across))
             value, at = max_along(flatten(cell, -2), -1)
             row, column = (function(f)(at, literal(across.stop - across.start, at)) for f in (FloorDivide, Remainder))

@@ -331,7 +331,7 @@ FUNCTIONS = {**_BOTH, **_named(
     "adjoint": lambda x: transpose(x, -1, -2), "row_stack": vstack, "subtract": sub}
 METHODS = {**_BOTH, **_named(
     expand_as, view_as, reshape_as, sum_to_size, repeat, new_empty, new_full, new_ones, new_tensor, new_zeros
-), "unfold": unfold_dim}
+), "unfold": unfold_dim, "polygamma": lambda x, n: polygamma(n, x)}
 del METHODS["concat"]
 _STEPS = (
     "tan asin acos atan atan2 sinh cosh asinh acosh atanh hypot exp2 expm1 log1p log2 log10 rsqrt erf erfc erfinv "
@@ -342,6 +342,6 @@ _CHANGES = (
     "round lerp addcmul addcdiv clip clamp_min clamp_max tril triu cumsum cumprod index_add index_copy index_fill "
     "index_put index_reduce masked_fill masked_scatter put scatter scatter_add scatter_reduce nan_to_num remainder "
     "fmod floor_divide addmm addmv addbmm addr baddbmm renorm logit sgn deg2rad rad2deg float_power ldexp logical_xor "
-    "mvlgamma arcsin arccos arctan arctan2 arcsinh arccosh arctanh fix absolute negative greater greater_equal less "
-    "less_equal not_equal multiply divide true_divide conj_physical").split()
+    "mvlgamma polygamma arcsin arccos arctan arctan2 arcsinh arccosh arctanh fix absolute negative greater greater_equal "
+    "less less_equal not_equal multiply divide true_divide conj_physical").split()
 IN_PLACE = {**{n + "_": derived("method")[n] for n in _STEPS}, **{n + "_": METHODS[n] for n in _CHANGES}}

@@ -104,6 +104,8 @@ class Mean(Reduction):
 class Extreme(Reduction):
     """The largest or smallest over axes; equal values share the gradient."""
 
+    precision = "high"                                       # how many are equal may be beyond float16
+
     def dx(self, o, g, x, y):
         hit = (x == self.spread(o, y, x.shape)) * o.one
         return (

@@ -54,14 +54,14 @@ def in_float32(f):
 
 @in_float32
 def var(x: Tensor, dim=None, unbiased: bool = True, keepdim: bool = False, *, correction: int | None = None) -> Tensor:
-    """The variance over `dim`, divided by n - 1, or by n - `correction`; NaN where that is 0."""
+    """The variance over `dim`, divided by n - 1, or by n - `correction`; infinite or NaN where that is not above 0."""
     if isinstance(dim, bool):                                       # x.var(False), as PyTorch
         dim, unbiased = None, dim
     correction = int(unbiased) if correction is None else correction
     centred = x - mean(x, dim, True)
     axes = axes_of(dim, x.ndim, "var")
     n = Sum.of(axes, False).count(x.shape)
-    return sum(centred * centred, dim, keepdim) * (1 / (n - correction) if n > correction else math.nan)
+    return sum(centred * centred, dim, keepdim) * (1 / (n - correction) if n > correction else math.inf)
 
 
 def amax(x: Tensor, dim=None, keepdim: bool = False) -> Tensor:

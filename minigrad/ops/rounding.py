@@ -81,6 +81,7 @@ class Frac(Elementwise):
 class Remainder(Elementwise):
     """a - b · floor(a / b): the remainder with the sign of b, as Python's %"""
 
+    takes = "numbers"
     functional, onnx, reference, domain = "remainder", "Mod", np.remainder, ("steps", "positive")
 
     def forward(self, o, a, b):
@@ -90,13 +91,14 @@ class Remainder(Elementwise):
         return g
 
     def db(self, o, g, a, b):
-        return -(g * o.floor(a / b))
+        return -(g * o.floor_divide(a, b))
 
 
 @op
 class Fmod(Elementwise):
     """a - b · trunc(a / b): the remainder with the sign of a, as C's"""
 
+    takes = "numbers"
     numbers = "second"
     functional, onnx, reference, domain = "fmod", NoOnnx("Mod with fmod=1"), np.fmod, ("steps", "positive")
 
@@ -114,6 +116,7 @@ class Fmod(Elementwise):
 class FloorDivide(Elementwise):
     """floor(a / b), as Python's //; gradient 0"""
 
+    takes = "numbers"
     functional, onnx, reference, domain = "floor_divide", NoOnnx("Floor of Div"), np.floor_divide, ("steps", "positive")
 
     def forward(self, o, a, b):

@@ -45,6 +45,7 @@ _DRAW = {
         r.integers(-3, 3, s) + r.uniform(0.1, 0.4, s) + 0.5 * r.integers(0, 2, s)
     ),  # no integers, no halves
     "whole": lambda r, s: r.integers(-9, 9, s),
+    "labels": lambda r, s: r.integers(1, 3, s),  # no blanks
     "few": lambda r, s: r.integers(0, 5, s),
     "rising": lambda r, s: np.sort(r.standard_normal(s), -1),
     "definite": lambda r, s: (lambda x: x @ np.swapaxes(x, -1, -2) + np.eye(s[-1]))(r.standard_normal(s)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from minigrad.algebra import reduced
-from minigrad.aval import Aval
+from minigrad.aval import Aval, like
 from minigrad.dtype import as_dtype, int64, is_float
 from minigrad.errors import ShapeError
 from minigrad.ops.doors import function
@@ -41,7 +41,7 @@ class Scan(Op):
     """An op that runs along an axis and keeps the shape."""
 
     def infer(self, x: Aval) -> Aval:
-        return Aval(x.shape, x.dtype)
+        return like(x.shape, x.dtype, x)
 
     def flops(self, y: Aval, x: Aval) -> int:
         return x.size
@@ -90,7 +90,7 @@ class Recurrence(Op):
     def infer(self, a: Aval, b: Aval) -> Aval:
         if a.shape != b.shape:
             raise ShapeError(f"recurrence: factors {a.shape} and terms {b.shape} must have one shape")
-        return Aval(a.shape, a.dtype)
+        return like(a.shape, a.dtype, a, b)
 
     def flops(self, y: Aval, a: Aval, b: Aval) -> int:
         return 2 * y.size
@@ -130,6 +130,9 @@ class LogCumSumExp(Scan):
             now = o.cut(x, along(self.axis, slice(k, k + 1)))
             y.append(o.logaddexp(y[-1], now) if y else now)
         return o.cat(y, self.axis) if n else o.copy(x)
+
+    def infer(self, x: Aval) -> Aval:
+        return Aval(x.shape, x.dtype)
 
     def dx(self, o, g, x, y):
         """Σ over later k of g[k] exp(x - y[k]), as a recurrence whose factors exp(y[k-1] - y[k]) are at most 1."""

@@ -16,7 +16,7 @@ from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Where
 from minigrad.ops.op import NoOnnx, Op, cast, op
 from minigrad.ops.reduce import axes_of
-from minigrad.ops.reduce_functions import Found, any as any_of, sum
+from minigrad.ops.reduce_functions import Found, any as any_of, mean, sum
 from minigrad.ops.samples import Sample
 from minigrad.ops.scan import along
 from minigrad.ops.shape import stack
@@ -153,11 +153,20 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tup
     return Found(pick(values), pick(index))
 
 
+def _shared(flat: Tensor, y: Tensor) -> Tensor:
+    """`y`, one of the elements of `flat`, with a gradient that all elements equal to it share."""
+    if not flat.requires_grad or not y.o.eager:
+        return y
+    value = y.detach()
+    return mean(flat[flat == value if bool(value == value) else flat != flat])
+
+
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False):
-    """The middle element (of two the lower), of all or, as (values, indices), along `dim`; NaN where there is one."""
+    """The middle element (of two the lower), of all or, as (values, indices), along `dim`; NaN where there is one.
+    Of all elements, equal ones share the gradient."""
     if dim is None:
         flat = reshape(input, -1)
-        return median(flat, 0)[0] if flat.shape[0] else sum(flat) + math.nan
+        return _shared(flat, median(flat, 0)[0]) if flat.shape[0] else sum(flat) + math.nan
     axis = _axis(input, dim, "median")
     if not input.ndim:
         return _of_number(lambda x: median(x, 0, True), input)

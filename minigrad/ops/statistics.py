@@ -79,8 +79,9 @@ def norm(x: Tensor, p: float | str = "fro", dim=None, keepdim: bool = False) -> 
     some = x != 0 if p < 1 else None  # |x|^p has no slope at 0 there
     parts = absolute(x) if some is None else absolute(where(some, x, literal(1.0, x)))
     total = sum(power(parts, p) if some is None else where(some, power(parts, p), literal(0.0, x)), dim, keepdim)
-    live = total != 0
-    return where(live, power(where(live, total, literal(1.0, x)), 1 / p), total)
+    live = total != 0 if p > 0 or some is None else amin(absolute(x.detach()), dim, keepdim) != 0  # 0 ** p is infinite
+    zero = total if p > 0 else literal(0.0, x)
+    return where(live, power(where(live, total, literal(1.0, x)), 1 / p), zero)
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:

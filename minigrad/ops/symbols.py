@@ -25,7 +25,7 @@ class Dialect:
     number: str                        # a truth value as a number
     zero: str | None = None
     one: str | None = None
-    once: bool = False                 # nobody finds equal parts of the text: a value used twice would be computed twice
+    once: bool = False                 # nobody finds equal parts of the text: what is used twice is computed twice
 
 
 class Symbols:
@@ -58,14 +58,15 @@ class Symbol:
     """A piece of source text that knows whether it is a truth value, and whether it only names a value."""
 
     def __init__(self, text: str, o: Symbols, truth: bool = False, name: bool = False) -> None:
-        self._text, self.o, self.truth, self.free = text, o, truth, name or not o.dialect.once
+        self._text, self.o, self.truth, self.spent = text, o, truth, False
+        self.many = name or not o.dialect.once
 
     @property
     def text(self) -> str:
         """The text; where nobody finds equal parts, that of an operation only once."""
-        if self.free is None:
+        if self.spent and not self.many:
             raise NotSymbolic(f"{self._text} twice")
-        self.free = self.free or None
+        self.spent = True
         return self._text
 
     @property

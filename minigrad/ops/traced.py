@@ -50,6 +50,7 @@ class Traced:
     sin, cos, abs, sign = map(staticmethod, map(function, (e.Sin, e.Cos, e.Abs, e.Sign)))
     sinh, cosh = map(staticmethod, map(function, (trig.Sinh, trig.Cosh)))
     floor, trunc, expm1, erf = map(staticmethod, map(function, (n.Floor, n.Trunc, p.Expm1, p.Erf)))
+    floor_divide = staticmethod(function(n.FloorDivide))
     positive, sigmoid = map(staticmethod, map(function, (e.Relu, e.Sigmoid)))
     maximum, minimum = map(staticmethod, map(function, (e.Maximum, e.Minimum)))
     matmul = staticmethod(matmul)
@@ -92,7 +93,7 @@ class Traced:
     def recurrence(self, a, b, axis):
         return apply(scan.Recurrence.of(axis), a, b)
 
-    inv, solve = map(staticmethod, map(function, (matrices.Inv, matrices.Solve)))
+    inv, solve, det = map(staticmethod, map(function, (matrices.Inv, matrices.Solve, matrices.Det)))
     matrix_exp = staticmethod(function(decompositions.MatrixExp))
 
     def reshape(self, x, shape):

@@ -25,9 +25,11 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """Base of all optimisers; `params`: an iterable of tensors, or of dicts with "params" and options of their own."""
+    """Base of all optimisers; `params`: an iterable of tensors, or of dicts with "params" and options of their own.
 
-    def __init__(self, params: Iterable[Tensor] | Iterable[Group], defaults: Group) -> None:
+    (name, tensor) pairs, as `named_parameters()` gives them, may stand for tensors: the group's "param_names"."""
+
+    def __init__(self, params: Iterable[Tensor | tuple[str, Tensor]] | Iterable[Group], defaults: Group) -> None:
         self.defaults = defaults
         self.state: dict[Tensor, dict[str, Any]] = {}
         self.param_groups: list[Group] = []
@@ -56,7 +58,13 @@ class Optimizer:
             raise TypeError(f"{type(self).__name__}: a group is a dict with 'params', got {param_group!r}")
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
+        names = [p[0] for p in params if isinstance(p, tuple) and len(p) == 2]
+        if names and len(names) < len(params) or self.param_groups and bool(names) != self._named:
+            raise ValueError(f"{type(self).__name__}: give names to all parameters, of all groups, or to none")
+        params = [p[1] for p in params] if names else params
         group = {"params": params, **{k: v for k, v in {**self.defaults, **param_group}.items() if k != "params"}}
+        if names:
+            group["param_names"] = names
         self.check(group)
         taken = {id(p) for g in self.param_groups for p in g["params"]}
         for p in params:
@@ -67,6 +75,10 @@ class Optimizer:
                 )
             taken.add(id(p))
         self.param_groups.append(group)
+
+    @property
+    def _named(self) -> bool:
+        return "param_names" in self.param_groups[0]
 
     def check(self, group: Group) -> None:
         """Refuse options outside their range."""
@@ -92,7 +104,7 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    p.grad = None if set_to_none else p.grad.detach().zero_()
+                    p.grad = None if set_to_none else (p.grad.detach() if p.grad.requires_grad else p.grad).zero_()
 
     # -- the step
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
@@ -221,7 +233,7 @@ class Optimizer:
             by_number[i]: {k: _placed(v, by_number[i]) for k, v in s.items()} for i, s in state_dict["state"].items()
         }
         self.param_groups = [
-            {**deepcopy({k: v for k, v in new.items() if k != "params"}), "params": old["params"]}
+            {**_names(old), **deepcopy({k: v for k, v in new.items() if k != "params"}), "params": old["params"]}
             for new, old in zip(groups, self.param_groups)
         ]
         self.state = state
@@ -241,6 +253,11 @@ def _start(p: Tensor, state: dict, names: tuple[str, ...], value: float) -> None
     for name in names:
         if state.get(name) is None:
             state[name] = Tensor(p.o.full(p.shape, value) if p.o.eager else Aval(p.shape, p.dtype))
+
+
+def _names(group: Group) -> Group:
+    """The names of a group's parameters, where it has them: a state without names leaves them."""
+    return {k: group[k] for k in ("param_names",) if k in group}
 
 
 def _check_parameter(p: Any, name: str) -> None:

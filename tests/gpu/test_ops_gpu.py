@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 import minigrad as mg
-from minigrad.check import Trial, on_device
+from minigrad.laws import Trial, on_device
 from minigrad.ops import CATALOGUE
 
 if not mg.cuda_is_available():

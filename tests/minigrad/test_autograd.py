@@ -329,3 +329,8 @@ def test_a_stale_value_names_both_lines():
     with pytest.raises(GraphError) as e:
         y.sum().backward()
     assert ran in str(e.value) and wrote in str(e.value) and "Exp" in str(e.value) and "clone()" in str(e.value)
+
+
+def test_backward_into_no_inputs_is_refused():
+    with pytest.raises(GraphError, match="inputs is empty"):
+        leaf(1.0).sum().backward(inputs=[])

@@ -236,3 +236,13 @@ def test_shifting_moves_and_never_mixes_images():
     assert (moved.sum((1, 2, 3)) == np.arange(1, 51)).all()
     places = {tuple(map(int, np.argwhere(image[0])[0])) for image in moved}
     assert places == {(r, c) for r in (0, 1, 2) for c in (1, 2, 3)}
+
+
+def test_more_samples_than_items_are_one_order_after_the_other():
+    drawn = list(data.RandomSampler(range(3), num_samples=7))
+    assert len(drawn) == 7 and sorted(drawn[:3]) == sorted(drawn[3:6]) == [0, 1, 2]
+
+
+def test_weights_of_zero_cannot_be_drawn_without_replacement():
+    with pytest.raises(ValueError, match="3 samples of 2 items"):
+        data.WeightedRandomSampler([0, 1.0, 2.0], 3, replacement=False)

@@ -365,3 +365,9 @@ def test_a_tree_lstm_can_read_them(statements):
     embed, net = mg.nn.Embedding(len(trees.KINDS), 6), mg.nn.ChildSumTreeLSTM(6, 5)
     h, _ = net(embed(forest.inputs), forest.children)
     assert h[forest.roots].shape == (8, 5) and forest.labels.shape == (8,)
+
+
+def test_a_cache_folder_that_cannot_be_made_is_a_download_error(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DownloadError, match=r"cannot be used .* root="):
+        download.fetch(Source("x", ("http://127.0.0.1:9/x",), 1, "0"), tmp_path / "file")

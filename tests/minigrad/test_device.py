@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.check import Trial
 from minigrad.device import backend_of, register_backend
 from minigrad.errors import DeviceMismatch, ImplicitTransfer, SimOutOfMemory
+from minigrad.laws import Trial
 from minigrad.ops import CATALOGUE
 from minigrad.sim import sim_device
 from minigrad.tensor import Tensor, apply

@@ -144,3 +144,13 @@ def test_constants_are_kept_apart():
 def test_an_op_is_interned_by_its_attributes():
     assert function(Sum, (0,), True) is function(Sum, (0,), True) is not function(Sum, (0,), False)
     assert Sum.of((0,), True) is function(Sum, (0,), True)(mg.ones(1, requires_grad=True)).grad_fn.op
+
+
+def test_text_computes_no_value_twice():
+    """A rule that uses a value twice is called, where text would write the value out twice (silu once cost double)."""
+    from minigrad.ops.activations import Silu
+    from minigrad.ops.symbols import NUMBA, PYTHON, NotSymbolic, emit
+
+    with pytest.raises(NotSymbolic, match="twice"):
+        emit(Silu.of(), PYTHON, "x")
+    assert emit(Silu.of(), NUMBA, "x").count("exp") == 2          # there the compiler finds equal parts

@@ -245,3 +245,28 @@ def test_what_drawing_refuses():
             sample_token(row, **how)
     with pytest.raises(ValueError, match="batch, vocabulary"):
         sample_token(row[0])
+
+
+@pytest.mark.parametrize("make", [gpt, llama])
+def test_a_reading_that_broke_off_leaves_nothing_in_the_cache(make):
+    model, tokens = make().eval(), mg.tensor([[1, 2, 3, 4, 5]])
+    block = (model.h if hasattr(model, "h") else model.layers)[-1]
+    with mg.no_grad():
+        cache = model.new_cache()
+        model(tokens[:, :3], cache=cache)
+        stop = block.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            model(tokens[:, 3:], cache=cache)
+        stop.remove()
+        np.testing.assert_allclose(model(tokens[:, 3:], cache=cache), model(tokens)[:, 3:], atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [-1, 2.5])
+def test_generate_refuses_a_number_of_tokens_that_is_none(n):
+    with pytest.raises(ValueError, match="how many tokens"):
+        gpt().generate(mg.tensor([[1]]), n)
+
+
+@pytest.mark.parametrize("make", [gpt, llama])
+def test_an_empty_batch_generates_an_empty_batch(make):
+    assert make().generate(mg.zeros(0, 2, dtype=mg.int64), 3).shape == (0, 5)

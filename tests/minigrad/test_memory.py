@@ -6,6 +6,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad import nn
+from minigrad.ops.plan import Plan
 
 SOMEWHERE = None
 
@@ -101,3 +102,22 @@ def test_why_is_bounded():
     assert any("variable `boxes`" in line for line in chains(x))
     assert "stopped after 0 s" in chains(x, limit_s=0)[-1] and boxes
     assert np.asarray(x).shape == (2,)
+
+
+def test_an_attribute_that_changes_at_each_step_keeps_no_memory():
+    """A slope that is annealed makes an op a step; the door and the plans of one that is gone must go too."""
+    x = mg.ones(3, requires_grad=True)
+
+    def step(i):
+        mg.nn.functional.leaky_relu(x, 1 / (i + 2)).sum().backward()
+
+    def plans():
+        gc.collect()
+        return sum(type(thing) is Plan for thing in gc.get_objects())
+
+    for i in range(8300):  # until every bounded cache is full
+        step(i)
+    before = plans()
+    for i in range(8300, 8600):
+        step(i)
+    assert plans() <= before

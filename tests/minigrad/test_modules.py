@@ -206,3 +206,40 @@ def test_parameters_as_a_vector_and_back():
     assert a.weight.grad.tolist() == [[1.0] * 3] * 2 and b.weight.grad is None
     with pytest.raises(ValueError, match="8 elements"):
         nn.utils.vector_to_parameters(mg.zeros(7), b.parameters())
+
+
+@pytest.mark.parametrize("given", [[[1.0, 2.0]], np.ones((1, 2), np.float32), None])
+@pytest.mark.parametrize("make", [lambda: nn.Linear(2, 2), lambda: nn.LSTM(2, 2), lambda: nn.RMSNorm(2)])
+def test_what_is_no_tensor_is_refused_by_name(make, given):
+    with pytest.raises(TypeError, match="expected a Tensor, got .*mg.tensor"):
+        make()(given)
+
+
+def test_an_attribute_missing_elsewhere_stays_an_attribute_error():
+    class Broken(nn.Module):
+        def forward(self, x):
+            return self.nothing(x)
+
+    with pytest.raises(AttributeError, match="nothing"):
+        Broken()([1.0])
+
+
+@pytest.mark.parametrize("how", [{"dtype": mg.int64}, {"dtype": bool}])
+def test_a_module_becomes_no_integers(how):
+    with pytest.raises(TypeError, match="parameters are floats"):
+        nn.Linear(2, 2).to(**how)
+
+
+def test_a_buffer_takes_no_parameters_name():
+    with pytest.raises(KeyError, match="weight is a Parameter already"):
+        nn.Linear(2, 2).register_buffer("weight", mg.ones(1))
+
+
+def test_a_kernel_without_cells_is_refused():
+    with pytest.raises(ValueError, match="kernel_size must be at least 1"):
+        nn.Conv2d(2, 3, 0)
+
+
+def test_rms_norm_of_integers_is_refused():
+    with pytest.raises(TypeError, match="rms_norm: expected a float"):
+        F.rms_norm(mg.ones(2, dtype=mg.int64), (2,))

@@ -103,3 +103,8 @@ def test_what_is_refused():
             nn.MoE(4, 6, 5, **wrong)
     with pytest.raises(ValueError, match=r"expected \(…, 4\)"):
         layer(1, None)(mg.zeros(3, 5))
+
+
+def test_no_tokens_leave_nothing_to_balance():
+    y, balance = nn.MoE(4, 8, 3)(mg.ones(0, 4))
+    assert y.shape == (0, 4) and balance.item() == 0

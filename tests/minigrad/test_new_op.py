@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.check import LAWS, Trial, check_op
+from minigrad.laws import LAWS, Trial, check_op
 from minigrad.ops import CATALOGUE, derived
 from minigrad.ops.symbols import NUMBA, C, emit
 from minigrad.tensor import INTERNAL

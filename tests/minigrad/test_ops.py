@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 import minigrad as mg
-from minigrad.check import LAWS, Trial
+from minigrad.laws import LAWS, Trial
 from minigrad.ops import CATALOGUE, NoOnnx
 
 SAMPLES = [sample for cls in CATALOGUE for sample in cls.samples()]

@@ -289,3 +289,20 @@ def test_a_parameter_of_zeros_moves_too(kind):
     p.grad = mg.ones(3)
     optimiser.step()
     assert (p.detach().numpy() < -0.1).all()
+
+
+def test_named_parameters_give_the_group_its_names():
+    net = nn.Linear(2, 2)
+    named, plain = optim.SGD(net.named_parameters(), lr=0.1), optim.SGD(net.parameters(), lr=0.2)
+    assert named.state_dict()["param_groups"][0]["param_names"] == [name for name, _ in net.named_parameters()]
+    named.load_state_dict(plain.state_dict())
+    assert named.param_groups[0]["param_names"] == ["weight", "bias"] and named.param_groups[0]["lr"] == 0.2
+    plain.load_state_dict(named.state_dict())
+    assert plain.param_groups[0]["param_names"] == ["weight", "bias"]
+
+
+def test_names_for_some_parameters_alone_are_refused():
+    p, q = (nn.Parameter(mg.ones(1)) for _ in range(2))
+    for groups in ([("p", p), q], [{"params": [("p", p)]}, {"params": [q]}]):
+        with pytest.raises(ValueError, match="names to all parameters"):
+            optim.SGD(groups, lr=0.1)

@@ -146,3 +146,8 @@ def test_what_is_no_space_is_refused():
     for wrong in (lambda: S.uniform(2, 1), lambda: S.log_uniform(0, 1), lambda: S.choice([])):
         with pytest.raises(ValueError):
             wrong()
+
+
+def test_a_negative_number_of_draws_is_refused():
+    with pytest.raises(ValueError, match="at least 0"):
+        S.random_search(bowl, {"x": S.uniform(0, 1)}, -1)

@@ -125,3 +125,18 @@ def test_what_is_no_tree_is_refused():
         net(mg.zeros(0, 3).double(), [])
     with pytest.raises(ValueError, match="hidden_size"):
         nn.ChildSumTreeLSTM(3, 0)
+
+
+@pytest.mark.parametrize("kind", [tuple, np.array, lambda c: mg.tensor(c, dtype=mg.int64)])
+@pytest.mark.parametrize("by_level", [True, False])
+def test_children_may_be_tuples_arrays_or_tensors(kind, by_level):
+    children, x = [[1, 2], [3], [], []], mg.randn(4, 3)
+    net = nn.ChildSumTreeLSTM(3, 2)
+    given = [kind(np.array(c, int)) if kind is np.array else kind(c) for c in children]
+    assert mg.equal(net(x, given, by_level)[0], net(x, children, by_level)[0])
+
+
+@pytest.mark.parametrize("children", [[[1.0], []], [["1"], []], {0: [1], 1: []}])
+def test_children_that_are_no_integers_are_refused_by_name(children):
+    with pytest.raises(TypeError, match="tree: children must be"):
+        nn.ChildSumTreeLSTM(3, 2)(mg.ones(2, 3), children)

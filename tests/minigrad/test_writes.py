@@ -147,3 +147,37 @@ def test_a_running_product_of_a_number_in_place():
     y.cumprod_(0)
     y.backward()
     assert x.grad.item() == 1
+
+
+# -- axes in place
+
+
+@pytest.mark.parametrize("name, args, shape", [
+    ("t_", (), (3, 2)), ("transpose_", (0, 1), (3, 2)), ("unsqueeze_", (1,), (2, 1, 3)), ("squeeze_", (), (2, 3)),
+    ("swapaxes_", (0, -1), (3, 2)), ("swapdims_", (1, 0), (3, 2)),
+])
+@pytest.mark.parametrize("of_a_view", [False, True])
+def test_axes_change_in_place(name, args, shape, of_a_view):
+    """The tensor itself has other axes, its memory and its history; a write goes through to the base."""
+    x = mg.tensor(np.arange(12.0).reshape(4, 3), requires_grad=True)
+    h = x[:2] * 1 if not of_a_view else (x * 1)[:2]
+    want = getattr(x[:2], name[:-1])(*args).detach().numpy()
+    array = h.array
+    assert getattr(h, name)(*args) is h and h.shape == shape and np.shares_memory(h.array, array)
+    np.testing.assert_array_equal(h.detach().numpy(), want)
+    h.mul_(3)
+    g = np.random.default_rng(0).standard_normal(shape)
+    (h * mg.tensor(g)).sum().backward()
+    back = x.detach() * 0
+    getattr(back[:2], name[:-1])(*args).copy_(mg.tensor(g * 3))
+    np.testing.assert_allclose(x.grad.numpy(), back.numpy())
+
+
+def test_axes_in_place_are_refused_where_others_count_on_them():
+    h = mg.ones(2, 3)
+    row = h[0]
+    with pytest.raises(GraphError, match="views"):
+        h.t_()
+    with pytest.raises(GraphError, match="leaf"):
+        mg.ones(2, 3, requires_grad=True).t_()
+    assert h.shape == (2, 3) and row.shape == (3,)
