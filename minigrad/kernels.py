@@ -6,6 +6,8 @@ After `lanes.py`, before `tensor.py`.
 """
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -18,11 +20,16 @@ Pair = tuple[int, int]
 CACHE_BYTES = 1 << 20          # of one piece's columns; half of it is as good, but for lanes too little
 
 
-def keep_freed_memory() -> None:
-    """Let glibc keep what temporaries free instead of giving it back and asking anew for each: its thresholds rise to
-    the largest block that it maps and frees, of 32 MiB at most.  The block is never touched, so it costs nothing; other
-    allocators are as they were.  Measured: softplus of 1 MB from 6.5 to 1.5 ms, a LeNet step from 22 to 16 ms."""
-    np.empty((1 << 25) - 8192, np.uint8)
+def keep_freed_memory(kept: int = 1 << 28, mapped: int = 1 << 25) -> None:
+    """Let glibc keep what a step frees for the next one, up to `kept` bytes, instead of giving the pages back and
+    asking for each anew; blocks above `mapped` bytes still go back at once.  Other systems are as they were.
+    Measured: a step of char-GPT from 347 to 255 ms (12,000 page faults), of a LeNet from 22 to 16."""
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)    # musl has none
+    if mallopt is not None:
+        trim_threshold, mmap_threshold = -1, -3              # malloc.h
+        mallopt(mmap_threshold, mapped), mallopt(trim_threshold, kept)
 
 
 keep_freed_memory()

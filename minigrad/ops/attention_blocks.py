@@ -10,19 +10,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from minigrad.lanes import in_lanes
+
 ROWS = 64  # queries in a block under a causal mask
-BLOCK_BYTES = 1 << 18  # of scores at a time
+BLOCK_BYTES = 1 << 21  # of scores at a time
 
 
-def _blocks(lead: tuple[int, ...], rows: int, columns: int, causal: bool, itemsize: int) -> Iterator[tuple]:
-    """(slice of the first axis, first row, end of rows, end of the columns that these rows see)."""
-    row = max(int(np.prod(lead[1:])) * columns * itemsize, 1)
+def _blocks(p: np.ndarray, causal: bool, start: int, stop: int) -> Iterator[tuple]:
+    """(slice of the first axis, first row, end of rows, end of the columns that these rows see) of p[start:stop]."""
+    rows, columns = p.shape[-2:]
+    row = max(int(np.prod(p.shape[1:-2])) * columns * p.itemsize, 1)
     height = min(rows, ROWS) if causal else rows
     step = max(1, BLOCK_BYTES // (row * height))
-    for first in range(0, lead[0], step):
+    for first in range(start, stop, step):
         for top in range(0, rows, height):
             end = min(top + height, rows)
-            yield slice(first, first + step), top, end, min(end, columns) if causal else columns
+            yield slice(first, min(first + step, stop)), top, end, min(end, columns) if causal else columns
 
 
 def _led(lead: tuple[int, ...], *arrays) -> list[np.ndarray]:
@@ -45,15 +48,19 @@ def weights(q, k, scale: float, causal: bool, bias: tuple) -> np.ndarray:
     added = [np.broadcast_to(b, p.shape) for b in bias]
     ones = np.ones(columns, q.dtype)
     future = np.triu(np.full((ROWS, ROWS), -np.inf, q.dtype), 1)
-    for at, top, end, seen in _blocks(p.shape[:-2], rows, columns, causal, q.itemsize):
-        s = np.matmul(q[at, ..., top:end, :], kt[at, ..., :seen], out=p[at, ..., top:end, :seen])
-        for b in added:
-            s += b[at, ..., top:end, :seen]
-        if causal:
-            p[at, ..., top:end, seen:] = 0
-            if seen > top:
-                s[..., top:] += future[: end - top, : seen - top]
-        _softmax(s, ones[:seen])
+
+    def work(start: int, stop: int) -> None:
+        for at, top, end, seen in _blocks(p, causal, start, stop):
+            s = np.matmul(q[at, ..., top:end, :], kt[at, ..., :seen], out=p[at, ..., top:end, :seen])
+            for b in added:
+                s += b[at, ..., top:end, :seen]
+            if causal:
+                p[at, ..., top:end, seen:] = 0
+                if seen > top:
+                    s[..., top:] += future[: end - top, : seen - top]
+            _softmax(s, ones[:seen])
+
+    in_lanes(work, len(p), p.nbytes)
     return out
 
 
@@ -74,8 +81,12 @@ def mixed(p: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
     lead = _lead(p, v)
     p, v = _led(lead, p, v)
     y = np.empty((*p.shape[:-1], v.shape[-1]), p.dtype)
-    for at, top, end, seen in _blocks(p.shape[:-2], p.shape[-2], p.shape[-1], causal, p.itemsize):
-        np.matmul(p[at, ..., top:end, :seen], v[at, ..., :seen, :], out=y[at, ..., top:end, :])
+
+    def work(start: int, stop: int) -> None:
+        for at, top, end, seen in _blocks(p, causal, start, stop):
+            np.matmul(p[at, ..., top:end, :seen], v[at, ..., :seen, :], out=y[at, ..., top:end, :])
+
+    in_lanes(work, len(p), p.nbytes)
     return y if lead else y[0]
 
 
@@ -86,20 +97,24 @@ def pulled(needs: tuple, g, q, k, v, p, scale: float, causal: bool) -> list:
     wanted = (*needs, False)[:4]
     dq, dk, dv, ds = (np.zeros(x.shape, g.dtype) if need else None for x, need in zip((q, k, v, p), wanted))
     through_scores = any(x is not None for x in (dq, dk, ds))
-    for at, top, end, seen in _blocks(p.shape[:-2], p.shape[-2], p.shape[-1], causal, g.itemsize):
-        g1, p1, k1 = g[at, ..., top:end, :], p[at, ..., top:end, :seen], k[at, ..., :seen, :]
-        if dv is not None:
-            dv[at, ..., :seen, :] += np.matmul(p1.swapaxes(-1, -2), g1)
-        if not through_scores:
-            continue
-        d = np.matmul(g1, v[at, ..., :seen, :].swapaxes(-1, -2))
-        scores_back(d, p1)
-        if ds is not None:
-            ds[at, ..., top:end, :seen] = d
-        if dq is not None:
-            np.matmul(d, k1, out=dq[at, ..., top:end, :])
-        if dk is not None:
-            dk[at, ..., :seen, :] += np.matmul(d.swapaxes(-1, -2), q[at, ..., top:end, :])
+
+    def work(start: int, stop: int) -> None:
+        for at, top, end, seen in _blocks(p, causal, start, stop):
+            g1, p1, k1 = g[at, ..., top:end, :], p[at, ..., top:end, :seen], k[at, ..., :seen, :]
+            if dv is not None:
+                dv[at, ..., :seen, :] += np.matmul(p1.swapaxes(-1, -2), g1)
+            if not through_scores:
+                continue
+            d = np.matmul(g1, v[at, ..., :seen, :].swapaxes(-1, -2))
+            scores_back(d, p1)
+            if ds is not None:
+                ds[at, ..., top:end, :seen] = d
+            if dq is not None:
+                np.matmul(d, k1, out=dq[at, ..., top:end, :])
+            if dk is not None:
+                dk[at, ..., :seen, :] += np.matmul(d.swapaxes(-1, -2), q[at, ..., top:end, :])
+
+    in_lanes(work, len(p), p.nbytes)
     for each in (dq, dk):
         if each is not None:
             each *= each.dtype.type(scale)

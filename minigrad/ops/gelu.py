@@ -14,12 +14,13 @@ import numpy as np
 from minigrad import transcendental
 from minigrad.errors import ArgumentError
 from minigrad.kernels import serves
+from minigrad.lanes import in_lanes
 from minigrad.ops.doors import function
 from minigrad.ops.limits import Activation
 from minigrad.ops.op import NoOnnx, op
 from minigrad.tensor import Tensor
 
-BLOCK = 1 << 14  # elements
+BLOCK = 1 << 17  # elements: few enough for the cache, many enough that lanes seldom wait for each other
 SLOPE, CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
@@ -119,11 +120,15 @@ def by_blocks(kernel: Callable[..., None], *arrays: np.ndarray) -> np.ndarray:
     """kernel(out, t, u, *arrays) block by block: it writes `out`, and `t` and `u` are memory to work in."""
     out, size = np.empty(arrays[0].shape, arrays[0].dtype), arrays[0].size
     flat = [a.reshape(-1) for a in (out, *arrays)]
-    t, u = np.empty((2, min(size, BLOCK)), out.dtype)
-    with np.errstate(over="ignore", under="ignore"):  # far to the left the exponential overflows, and s is 0
-        for start in range(0, size, BLOCK):
-            y, *xs = (a[start : start + BLOCK] for a in flat)
-            kernel(y, t[: y.size], u[: y.size], *xs)
+
+    def work(first: int, last: int) -> None:
+        t, u = np.empty((2, min(size, BLOCK)), out.dtype)
+        with np.errstate(over="ignore", under="ignore"):  # far to the left the exponential overflows, and s is 0
+            for start in range(first * BLOCK, min(last * BLOCK, size), BLOCK):
+                y, *xs = (a[start : start + BLOCK] for a in flat)
+                kernel(y, t[: y.size], u[: y.size], *xs)
+
+    in_lanes(work, -(-size // BLOCK), out.nbytes)
     return out
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from minigrad.aval import Aval
 from minigrad.errors import ShapeError
 from minigrad.kernels import serves
+from minigrad.lanes import in_lanes, summed
 from minigrad.ops.op import Op, op
 from minigrad.ops.samples import Sample
 from minigrad.ops.views import reshape
@@ -69,9 +70,9 @@ class LayerNorm(Op):
 
 
 # ---- on the host: rows are products with w and with ones, which BLAS takes -----------------------
-def _rows(n: int, width: int) -> Iterator[slice]:
+def _rows(start: int, stop: int, width: int) -> Iterator[slice]:
     step = max(1, BLOCK // width)
-    return (slice(first, first + step) for first in range(0, n, step))
+    return (slice(first, min(first + step, stop)) for first in range(start, stop, step))
 
 
 def _flat(*arrays: np.ndarray) -> list[np.ndarray]:
@@ -86,16 +87,20 @@ def normalised(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> tuple
     mean, rstd = np.empty((2, *x.shape[:-1], 1), x.dtype)
     share = np.full(width, 1 / width, x.dtype)
     flat, out, means, rstds = _flat(x, y, mean, rstd)
-    for rows in _rows(len(flat), width):
-        c, m, r = out[rows], means[rows], rstds[rows]
-        np.matmul(flat[rows], share, out=m[:, 0])
-        np.subtract(flat[rows], m, out=c)
-        np.einsum("ij,ij->i", c, c, out=r[:, 0])
-        np.sqrt(np.add(np.multiply(r, share[0], out=r), x.dtype.type(eps), out=r), out=r)
-        np.divide(1, r, out=r)
-        c *= r
-        c *= w
-        c += b
+
+    def work(start: int, stop: int) -> None:
+        for rows in _rows(start, stop, width):
+            c, m, r = out[rows], means[rows], rstds[rows]
+            np.matmul(flat[rows], share, out=m[:, 0])
+            np.subtract(flat[rows], m, out=c)
+            np.einsum("ij,ij->i", c, c, out=r[:, 0])
+            np.sqrt(np.add(np.multiply(r, share[0], out=r), x.dtype.type(eps), out=r), out=r)
+            np.divide(1, r, out=r)
+            c *= r
+            c *= w
+            c += b
+
+    in_lanes(work, len(flat), x.nbytes)
     return y, mean, rstd
 
 
@@ -103,23 +108,29 @@ def pulled(needs: tuple, g, x, w, mean, rstd) -> tuple:
     """(dx, dw, db) as far as they are needed."""
     width = x.shape[-1]
     dx = np.empty(x.shape, g.dtype) if needs[0] else None
-    dw, db = np.zeros((2, width), g.dtype)
     weight, flat_g, flat_x, means, rstds = w / width, *_flat(g, x, mean, rstd)
     out = None if dx is None else dx.reshape(-1, width)
-    one = np.ones(max(1, BLOCK // width), g.dtype)
-    work = np.empty((2, min(len(one), len(flat_g)), width), g.dtype)
-    for rows in _rows(len(flat_g), width):
-        gr, r = flat_g[rows], rstds[rows]
-        xhat, gx = work[0, : len(gr)], work[1, : len(gr)]
-        np.multiply(np.subtract(flat_x[rows], means[rows], out=xhat), r, out=xhat)
-        np.multiply(gr, xhat, out=gx)
-        dw += one[: len(gr)] @ gx
-        db += one[: len(gr)] @ gr
-        if out is not None:
-            d = np.multiply(gr, w, out=out[rows])
-            d -= (gr @ weight)[:, None]
-            d -= np.multiply(xhat, (gx @ weight)[:, None], out=xhat)
-            d *= r
+
+    def work(start: int, stop: int) -> np.ndarray:
+        """dx; dw and db of these rows, (2, width)."""
+        both = np.zeros((2, width), g.dtype)
+        one = np.ones(min(max(1, BLOCK // width), stop - start), g.dtype)
+        memory = np.empty((2, len(one), width), g.dtype)
+        for rows in _rows(start, stop, width):
+            gr, r = flat_g[rows], rstds[rows]
+            xhat, gx = memory[0, : len(gr)], memory[1, : len(gr)]
+            np.multiply(np.subtract(flat_x[rows], means[rows], out=xhat), r, out=xhat)
+            np.multiply(gr, xhat, out=gx)
+            both[0] += one[: len(gr)] @ gx
+            both[1] += one[: len(gr)] @ gr
+            if out is not None:
+                d = np.multiply(gr, w, out=out[rows])
+                d -= (gr @ weight)[:, None]
+                d -= np.multiply(xhat, (gx @ weight)[:, None], out=xhat)
+                d *= r
+        return both
+
+    dw, db = summed(in_lanes(work, len(flat_g), g.nbytes))
     return dx, dw if needs[1] else None, db if needs[2] else None
 
 

@@ -342,6 +342,6 @@ _CHANGES = (
     "round lerp addcmul addcdiv clip clamp_min clamp_max tril triu cumsum cumprod index_add index_copy index_fill "
     "index_put index_reduce masked_fill masked_scatter put scatter scatter_add scatter_reduce nan_to_num remainder "
     "fmod floor_divide addmm addmv addbmm addr baddbmm renorm logit sgn deg2rad rad2deg float_power ldexp logical_xor "
-    "mvlgamma polygamma arcsin arccos arctan arctan2 arcsinh arccosh arctanh fix absolute negative greater greater_equal "
-    "less less_equal not_equal multiply divide true_divide conj_physical").split()
+    "mvlgamma polygamma arcsin arccos arctan arctan2 arcsinh arccosh arctanh fix absolute negative greater "
+    "greater_equal less less_equal not_equal multiply divide true_divide conj_physical").split()
 IN_PLACE = {**{n + "_": derived("method")[n] for n in _STEPS}, **{n + "_": METHODS[n] for n in _CHANGES}}
