@@ -41,7 +41,8 @@ def why_alive(x: Any, *, limit_s: float = 2.0, most: int = 10) -> str:
     roots = _variables(frames)
     while level and len(chains) < most and complete:
         chains += [_line(held, root) for held in level for root in roots.get(id(held.thing), ())]
-        level, complete = _above(level, seen, frames, end)
+        open_ones = [h for h in level if h.below is None or id(h.thing) not in roots]  # a variable explains enough
+        level, complete = _above(open_ones, seen, frames, end)
     told = list(dict.fromkeys(chains))[:most]
     if not complete or len(chains) > most:
         told.append(f"… and perhaps more: stopped after {limit_s:g} s or {most} chains")
@@ -90,8 +91,9 @@ def _above(level: list[Held], seen: set[int], frames: list[FrameType], end: floa
     """What holds the things of this level, and whether there was time for all."""
     held_by: list[Held] = []
     known = {id(held.thing): held for held in level}
-    skip = {id(x) for x in (level, known, seen, held_by, frames)} | {id(vars(h)) for h in level}
-    for holder in gc.get_referrers(*(held.thing for held in level)):
+    things = tuple(held.thing for held in level)             # the call holds them too
+    skip = {id(x) for x in (level, things, known, seen, held_by, frames)} | {id(vars(h)) for h in level}
+    for holder in gc.get_referrers(*things):
         if time.monotonic() > end:
             return held_by, False
         if id(holder) in seen or id(holder) in skip or _is_ours(holder) or is_a(holder, type | ModuleType):

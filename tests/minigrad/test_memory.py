@@ -16,7 +16,7 @@ class Holder:
 
 
 def chains(x, **how):
-    return mg.memory.why_alive(x, **{"limit_s": 60, **how}).splitlines()  # other tests may have loaded a lot
+    return mg.memory.why_alive(x, **{"limit_s": 20, **how}).splitlines()  # other tests may have loaded a lot
 
 
 def test_live_tensors_counts_what_was_made_since():
