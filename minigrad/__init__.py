@@ -81,13 +81,12 @@ for _name, _op in {**_derived("functional"), **_FUNCTIONS}.items():  # every op 
     globals().setdefault(_name, _op)
 for _name in (                                          # PyTorch has these in both places
         "adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear "
-        "binary_cross_entropy_with_"
-        "logits celu channel_shuffle conv1d conv2d conv_transpose1d conv_transpose2d cosine_embedding_loss ctc_loss "
+        "binary_cross_entropy_with_logits celu channel_shuffle conv1d conv2d conv_transpose1d conv_transpose2d "
+        "cosine_embedding_loss ctc_loss "
         "dropout embedding embedding_bag group_norm hardshrink hinge_embedding_loss instance_norm kl_div layer_norm "
         "margin_ranking_loss max_pool1d max_pool2d pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss "
         "prelu rms_norm rrelu selu threshold triplet_margin_loss").split():
-    if hasattr(nn.functional, _name):
-        globals().setdefault(_name, getattr(nn.functional, _name))
+    globals().setdefault(_name, getattr(nn.functional, _name))
 
 
 if _TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from minigrad.aval import Aval
-from minigrad.errors import ShapeError
-from minigrad.ops import norms
+from minigrad.errors import ArgumentError, ShapeError
 from minigrad.ops.fused import BatchNorm
+from minigrad.ops.norms import group_norm
 from minigrad.ops.views import reshape
 from minigrad.tensor import Tensor, Writes, apply
 
@@ -75,10 +75,12 @@ def instance_norm(
     The running ones move by `momentum` towards the mean over the examples."""
     if not use_input_stats:
         return _scaled(x, running_mean, running_var, weight, bias, eps)
+    if math.prod(x.shape[2:]) < 2:
+        raise ArgumentError(f"instance_norm: more than one element per channel is needed, got {x.shape}")
     if running_mean is None or running_var is None:
-        return norms.instance_norm(x, None, None, weight, bias, True, momentum, eps)
-    if x.ndim < 3 or math.prod(x.shape[2:]) < 2:
-        raise ShapeError(f"instance_norm: expected (N, C, …) with more than one element per channel, got {x.shape}")
+        return group_norm(x, x.shape[1], weight, bias, eps)
+    if x.ndim < 3:
+        raise ShapeError(f"instance_norm: expected (N, C, …), got {x.shape}")
     n, c = x.shape[:2]
     stats = (running_mean, running_var)
     own = [Tensor(t.array.copy()[None].repeat(n, 0).reshape(-1)) if t.o.eager else t for t in stats]

@@ -52,22 +52,35 @@ class _Layer(Module):
 
     `norm_first` normalises the input of a block, else the sum behind it (Xiong et al. 2020 compare the two)."""
 
-    norm_first: bool
+    attentions: tuple[str, ...] = ()  # the names of the attention blocks, in order
 
-    def _build(self, attentions: tuple[str, ...], sizes: tuple, rates: tuple, activation: Activation, how) -> None:
-        (d_model, nhead, dim_feedforward), (dropout, eps, batch_first, bias) = sizes, rates
-        for name in attentions:
-            block = MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **how)
-            setattr(self, name, block)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **how)
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device="cpu",
+        dtype=None,
+    ) -> None:
+        how = {"bias": bias, "device": device, "dtype": dtype}
+        for name in self.attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **how))
+        self.linear1 = Linear(d_model, dim_feedforward, **how)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **how)
-        numbers = range(1, len(attentions) + 2)
+        self.linear2 = Linear(dim_feedforward, d_model, **how)
+        numbers = range(1, len(self.attentions) + 2)
         for n in numbers:
-            setattr(self, f"norm{n}", LayerNorm(d_model, eps, bias=bias, **how))
+            setattr(self, f"norm{n}", LayerNorm(d_model, layer_norm_eps, **how))
         for n in numbers:
             setattr(self, f"dropout{n}", Dropout(dropout))
         self.activation = named_activation(activation)
+        self.norm_first = norm_first
 
     def _added(self, x: Tensor, norm: LayerNorm, block: Callable[[Tensor], Tensor]) -> Tensor:
         return x + block(norm(x)) if self.norm_first else norm(x + block(x))
@@ -85,23 +98,7 @@ class TransformerEncoderLayer(_Layer):
     dropout1: Dropout
     dropout2: Dropout
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device="cpu",
-        dtype=None,
-    ) -> None:
-        sizes, rates = (d_model, nhead, dim_feedforward), (dropout, layer_norm_eps, batch_first, bias)
-        self._build(("self_attn",), sizes, rates, activation, {"device": device, "dtype": dtype})
-        self.norm_first = norm_first
+    attentions = ("self_attn",)
 
     def forward(
         self,
@@ -130,23 +127,7 @@ class TransformerDecoderLayer(_Layer):
     dropout2: Dropout
     dropout3: Dropout
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device="cpu",
-        dtype=None,
-    ) -> None:
-        sizes, rates = (d_model, nhead, dim_feedforward), (dropout, layer_norm_eps, batch_first, bias)
-        self._build(("self_attn", "multihead_attn"), sizes, rates, activation, {"device": device, "dtype": dtype})
-        self.norm_first = norm_first
+    attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,

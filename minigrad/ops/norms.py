@@ -9,7 +9,7 @@ import numpy as np
 from minigrad import kernels
 from minigrad.aval import Aval
 from minigrad.dtype import finest, is_float
-from minigrad.errors import ArgumentError, DTypeError, ShapeError
+from minigrad.errors import DTypeError, ShapeError
 from minigrad.ops.op import Op, op
 from minigrad.ops.pooling import avg_pool1d
 from minigrad.ops.samples import Sample
@@ -151,24 +151,6 @@ def group_norm(
     norm = GroupNorm.of(num_groups, float(eps))
     norm.infer(input.aval, weight.aval, bias.aval)
     return apply(norm, input, weight, bias)[0]
-
-
-def instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Normalise each channel of each example over its own elements; running statistics: `nn/running.py`."""
-    if running_mean is not None or running_var is not None or not use_input_stats:
-        raise NotImplementedError("instance_norm: running statistics are kept by mg.nn.functional.instance_norm")
-    if math.prod(input.shape[2:]) < 2:
-        raise ArgumentError(f"instance_norm: more than one element per channel is needed, got {input.shape}")
-    return group_norm(input, input.shape[1], weight, bias, eps)
 
 
 def rms_norm(input: Tensor, normalized_shape, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
