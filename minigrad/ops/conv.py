@@ -229,12 +229,21 @@ class MaxPool2d(Op):
         if kernels.serves(x) and math.prod(self.kernel) < 128:
             found = kernels.largest(x, self.kernel, self.stride, self.dilation)
             if found is not None:
-                return found[0], found[1][..., None]
+                return found[0], self.inside(o, found[1][..., None])
         w = o.windows(x, self.kernel, self.stride, self.dilation)
         w = o.reshape(w, (*w.shape[:-2], self.kernel[0] * self.kernel[1]))
         index = o.argmax(w, -1, True)
         y = o.take_along(w, index, w.ndim - 1)
-        return o.reshape(y, y.shape[:-1]), index
+        return o.reshape(y, y.shape[:-1]), self.inside(o, index)
+
+    def inside(self, o, index):
+        """Where all of a window is minus infinity, its first cell of the input, not of the border."""
+        if self.padding == (0, 0):
+            return index
+        rows, columns = (
+            np.maximum(0, -((np.arange(n) * s - p) // d)) for n, s, p, d in
+            zip(index.shape[-3:-1], self.stride, self.padding, self.dilation))
+        return o.maximum(index, o.upload((rows[:, None] * self.kernel[1] + columns)[..., None]))
 
     def dx(self, o, g, x_shape, index):
         (a, b), (h, w) = self.padding, x_shape[-2:]

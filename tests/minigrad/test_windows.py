@@ -133,3 +133,10 @@ def test_a_bias_of_another_dtype_is_refused():
     for f in (F.conv2d, F.conv_transpose2d):
         with pytest.raises(DTypeError, match="same"):
             f(mg.ones(1, 1, 3, 3), mg.ones(1, 1, 2, 2), mg.ones(1, dtype=mg.float64))
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim:0"])
+def test_a_window_of_minus_infinity_gives_its_gradient_to_the_input_not_to_the_border(device):
+    x = mg.full((1, 1, 4), float("-inf"), device=device, requires_grad=True)
+    mg.nn.functional.max_pool1d(x, 2, padding=1).backward(mg.tensor([[[3.0, 5.0, 7.0]]], device=device))
+    assert x.grad.tolist() == [[[3.0, 5.0, 0.0, 7.0]]]
