@@ -15,8 +15,9 @@ from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import DTypeError, GraphError, ShapeError
 from minigrad.ops.shape import stack
+from minigrad.probes import begin, end, phase, probes_of
 from minigrad.rows import Rows
-from minigrad.sweep import Edge, accumulate, hooked, run_hooks, sweep, sweep_fully
+from minigrad.sweep import Edge, accumulate, hooked, run_hooks, sweep, sweep_fully, sweep_probed
 from minigrad.tensor import LEAF, InferenceTensor, Node, Tensor, changed, current, is_inference, tick
 
 
@@ -144,7 +145,8 @@ def _roots(ys, gradients, what: str) -> tuple[dict[Edge, Tensor], list[Tensor]]:
 
 
 def _on_tensors(ys: Sequence[Tensor], create_graph: bool) -> bool:
-    return create_graph or bool(current().observers) or not all(y.o.eager for y in ys)
+    observers = current().observers
+    return create_graph or len(observers) > len(probes_of(observers)) or not all(y.o.eager for y in ys)
 
 
 def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, create_graph: bool = False, inputs=None, *,
@@ -153,6 +155,13 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
 
     Frees the graph unless `retain_graph`.  `create_graph` records the backward itself, for second derivatives.
     `defer=params` leaves their gradients undone and returns the work, a list of functions to call later."""
+    if current().observers:
+        with phase(current().observers, "backward", tensors):
+            return _backward(tensors, grad_tensors, retain_graph, create_graph, inputs, defer)
+    return _backward(tensors, grad_tensors, retain_graph, create_graph, inputs, defer)
+
+
+def _backward(tensors, grad_tensors, retain_graph, create_graph: bool, inputs, defer) -> list | None:
     roots, ys = _roots(tensors, grad_tensors, "backward")
     retain, on_tensors = create_graph if retain_graph is None else retain_graph, _on_tensors(ys, create_graph)
     targets = None if inputs is None else frozenset(_edges_of(inputs, "backward"))
@@ -170,17 +179,23 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
                 if x.node is not LEAF and grads.get(x.node) is not None:
                     accumulate(x, grads[x.node], on_tensors)
     else:
-        _deposit(sweep(raw, retain), None, False)
+        probes = probes_of(current().observers)
+        _deposit(sweep_probed(raw, retain, probes) if probes else sweep(raw, retain), None, False)
     return work if defer else None
 
 
 def _deposit(grads: dict[Edge, object], targets: frozenset | None, on_tensors: bool) -> None:
     """Add what the walk found to the leaves."""
+    observers = current().observers
     for leaf in [e for e in grads if e.__class__ is not Node and (targets is None or e in targets)]:
         g = grads[leaf]
         if g is not None:
             del g
+            if observers:
+                begin(observers, "leaf", leaf)
             accumulate(leaf, grads.pop(leaf), on_tensors)
+            if observers:
+                end(observers, "leaf", leaf, (leaf.grad,))
 
 
 def _edges_of(inputs, what: str) -> list[Edge]:

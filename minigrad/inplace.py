@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from minigrad.algebra import size_of
 from minigrad.errors import GraphError
+from minigrad.probes import begin
 from minigrad.tensor import (
     LEAF,
     InferenceTensor,
@@ -139,6 +140,7 @@ def rewrite_base(x: View, out: Tensor) -> None:
     if base.node is None and out.node is None:
         return
     op, old = x.chain[0].written(x.chain), base.node
+    begin(now.observers, "op", op, (base, out))
     record(op, base.o, (base, out), (base,), now)
     for observer in now.observers:
         observer(op, (base, out), (base,))

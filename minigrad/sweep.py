@@ -19,6 +19,7 @@ from minigrad.errors import GraphError, HookError
 from minigrad.ops.plan import Plan, chosen, ours, unbroadcast, wide_gradients
 from minigrad.ops.shape import clone
 from minigrad.ops.traced import traced
+from minigrad.probes import begin, end, probes_of
 from minigrad.rows import Rows
 from minigrad.tensor import Node, Tensor, Writes, changed, current, site_text
 
@@ -63,6 +64,25 @@ def sweep(roots: dict[Edge, object], retain: bool) -> dict[Edge, object]:
     return grads
 
 
+def sweep_probed(roots: dict[Edge, object], retain: bool, probes: tuple) -> dict[Edge, object]:
+    """`sweep` whose every step is told to probes."""
+    grads, order = reachable(roots)
+    grads.update(roots)
+    while order:
+        n = order.pop()
+        g = grads.pop(n)
+        if Writes.last > n.seq:
+            check_unwritten(n)
+        if g is not None:
+            begin(probes, "pull", n, (g,))
+            n.plan.pull(n, g, grads)
+            g = None
+            end(probes, "pull", n, tuple(grads[e] for e in n.edges))
+        if not retain:
+            n.edges = n.saved = None
+    return grads
+
+
 def check_unwritten(n: Node) -> None:
     """Raise if a value that `n` saved was written after `n` was made."""
     check_values(n, dict(zip(n.plan.names, n.saved)))
@@ -93,6 +113,7 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
     useful = None if targets is None else _useful(order, targets)
     kept: dict[Edge, object] = {}
     work: list[Callable[[], None]] = []
+    observers = probes_of(current().observers)
     while order:
         n = order.pop()
         g = grads.pop(n)
@@ -106,7 +127,9 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
             if targets is not None and n in targets:
                 kept[n] = g
             if runs:
+                begin(observers, "pull", n, (g,))
                 _pull(n, g, grads, useful, targets, defer, on_tensors, work)
+                end(observers, "pull", n)
         if runs and not retain:
             n.edges = n.saved = None
     grads.update(kept)

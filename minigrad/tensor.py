@@ -19,6 +19,7 @@ import numpy as np
 from minigrad.algebra import algebra_of, size_of
 from minigrad.aval import Aval, aval_of
 from minigrad.errors import GraphError
+from minigrad.probes import begin
 from minigrad.sites import INTERNAL, call_site, cells, frame, line_text, site_text  # noqa: F401 - offered from here too
 
 LEAF = type("Leaf", (), {"__repr__": lambda self: "LEAF"})()    # in Tensor.node: wants a gradient, made by no op
@@ -280,6 +281,8 @@ def apply(op, *xs: Tensor):
         if x.o is not o or not o.floating:
             xs, o = op.agree(xs)
             break
+    if now.observers:
+        begin(now.observers, "op", op, xs)
     outs = run(op, o, xs)
     y = view(op, xs[0], outs[0]) if not op.flat and op.aliases(xs[0].array) else now.kind(outs[0])
     ys = (y, *map(now.kind, outs[1:])) if op.extra else (y,)

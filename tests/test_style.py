@@ -22,7 +22,7 @@ FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in no
 
 # minigrad, in reading order. `trace` imports nothing of the project, so anybody may import it.
 LAYERS = (
-    *("errors", "dtype", "aval", "sim_allow", "sim", "device", "transcendental", "algebra", "sites"),
+    *("errors", "dtype", "aval", "sim_allow", "sim", "device", "transcendental", "algebra", "sites", "probes"),
     *("lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "sweep", "autograd", "function", "copying"),
     *("values", "streams", "draws", "methods", "create", "checkpoint", "sampling", "check", "trial", "laws"),
     *("jacobians", "nn", "optim", "data", "save", "search", "graph", "amp", "quant", "prune", "distill", "memory"),
@@ -32,6 +32,7 @@ OWNERS = {  # optional dependency -> the only files and folders that import it
     "cupy": ("minigrad/device.py", "simulator/executors/gpu.py"),
     "numba": (
         "minigrad/kernels.py",
+        "minigrad/memory/native.py",
         "minigrad/graph/codegen.py",
         "simulator/executors/virtual_fast.py",
     ),
@@ -43,6 +44,7 @@ OWNERS = {  # optional dependency -> the only files and folders that import it
     "psutil": ("exercises/sandbox", "simulator/executors/dask.py"),
     "dask": ("simulator/executors/dask.py", "simulator/search.py"),
     "distributed": ("simulator/executors/dask.py", "simulator/search.py"),
+    "llvmlite": ("minigrad/memory/native.py",),
     "safetensors": ("minigrad/save.py",),
     **dict.fromkeys(("IPython", "anywidget", "ipywidgets", "graphviz"), ("/viz/",)),
 }

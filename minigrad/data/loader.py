@@ -29,6 +29,8 @@ from minigrad.data.workers import (
     close_all,
     packed,
 )
+from minigrad.probes import phase
+from minigrad.tensor import current
 
 
 class DataLoader:
@@ -131,7 +133,7 @@ class DataLoader:
         batches = self._made(seed, jobs)
         if isinstance(self.dataset, IterableDataset):
             batches = itertools.islice(batches, skip, None)
-        for batch in batches:
+        for batch in self._told(batches):
             if loop == self._loop:
                 self._done += 1
             yield batch
@@ -139,6 +141,15 @@ class DataLoader:
                 raise RuntimeError("DataLoader: persistent workers serve one loop at a time, and another was begun")
         if loop == self._loop:
             self._start = None
+
+    def _told(self, batches: Iterator) -> Iterator[Any]:
+        """The batches; probes are told while the loop waits for one."""
+        while True:
+            with phase(current().observers, "load", self):
+                batch = next(batches, END)
+            if batch is END:
+                return
+            yield batch
 
     def _made(self, seed: int, jobs: Iterator) -> Iterator[Any]:
         fetch = self._fetch()

@@ -18,8 +18,9 @@ from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import GraphError, ShapeError
 from minigrad.optim.blocks import Scratch, blocks
+from minigrad.probes import phase
 from minigrad.rows import Rows
-from minigrad.tensor import Tensor, Writes
+from minigrad.tensor import Tensor, Writes, current
 
 Group = dict[str, Any]
 
@@ -113,12 +114,19 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        if current().observers:
+            with phase(current().observers, "update", self):
+                self._step_all()
+        else:
+            self._step_all()
+        return loss
+
+    def _step_all(self) -> None:
         for group in self.param_groups:
             known: dict = {}
             for p in group["params"]:
                 if p.grad is not None:
                     self._step_one(p, p.grad, group, known)
-        return loss
 
     def _step_one(self, p: Tensor, g: Tensor | Rows, group: Group, known: dict) -> None:
         if g.shape != p.shape:
