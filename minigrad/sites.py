@@ -16,9 +16,11 @@ INTERNAL = {os.path.join(folder, name) for folder, _, names in os.walk(_HERE) fo
 def call_site(depth: int) -> tuple:
     """(code, lasti) of the nearest caller outside this package: two words now, file and line on demand."""
     f = frame(depth)
-    while f.f_code.co_filename in INTERNAL and f.f_back:
+    code = f.f_code
+    while code.co_filename in INTERNAL and f.f_back:
         f = f.f_back
-    return f.f_code, f.f_lasti
+        code = f.f_code
+    return code, f.f_lasti
 
 
 def cells() -> dict[str, int]:

@@ -298,6 +298,11 @@ _PLAIN = {(a, b, c) for a in _KINDS for b in _KINDS for c in _KINDS}
 
 def getitem(x: Tensor, key) -> Tensor:
     """x[key]: a view for integers, slices, None and …; a copy where a tensor or a list indexes."""
+    kind = key.__class__
+    if kind is int:
+        return _known(x, (key,))
+    if kind is slice and (key.start.__class__, key.stop.__class__, key.step.__class__) in _PLAIN:
+        return _known(x, (("slice", key.start, key.stop, key.step),))
     frozen = plain_key(key)
     basic, pattern, index = split_key(x, key) if frozen is None else ((), (), ())
     try:
@@ -306,6 +311,22 @@ def getitem(x: Tensor, key) -> Tensor:
         if index:
             return apply(At.of(freeze_key(pattern)), _looked_at(x, basic), *index)
         return apply(Cut.of(freeze_key(basic)), x)
+    except IndexError as e:
+        raise PlaceError(f"index: {e} (a tensor of shape {x.shape})") from None
+
+
+_CUTS: dict[tuple, Cut] = {}                                 # the commonest keys, without asking `of`
+
+
+def _known(x: Tensor, frozen: tuple) -> Tensor:
+    """x cut by one integer or slice."""
+    op = _CUTS.get(frozen)
+    if op is None:
+        if len(_CUTS) > 4096:
+            _CUTS.clear()
+        op = _CUTS[frozen] = Cut.of(frozen)
+    try:
+        return look(op, x, 4)
     except IndexError as e:
         raise PlaceError(f"index: {e} (a tensor of shape {x.shape})") from None
 

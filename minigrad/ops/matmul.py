@@ -92,6 +92,10 @@ class VectorMatrix(VectorProduct):
     def db(self, o, g, a):
         return o.reshape(a, (-1, 1)) * g
 
+    def into_b(self, o, total, g, a):
+        """Add db to `total`, a buffer that may be written."""
+        total += o.reshape(a, (-1, 1)) * g
+
     @classmethod
     def samples(cls) -> list[Sample]:
         return [Sample(cls.of(), (a, b)) for a, b in (("normal(3)", "normal(3,2)"), ("normal(4)", "normal(4,2).T"))]

@@ -28,7 +28,7 @@ def sum(x: Tensor, dim=None, keepdim: bool = False, *, dtype=None) -> Tensor:
     """The sum over `dim` (an axis, a tuple of axes, or None for all); integers and truth values add up as int64."""
     if dtype is not None:
         x = cast(x, as_dtype(dtype))
-    elif not is_float(x.dtype):
+    elif not x.o.floating:
         x = cast(x, int64)
     return function(Sum, axes_of(dim, x.ndim, "sum"), keepdim)(x)
 

@@ -157,6 +157,8 @@ class Stack(Op):
         return o.stack(xs, self.axis)
 
     def vjp(self, o, needs, g):
+        if self.axis == 0 and g.__class__ is np.ndarray and g.ndim > 1:
+            return tuple(g)                                  # its rows
         lead = (slice(None),) * self.axis
         return tuple(o.cut(g, (*lead, k, Ellipsis)) if need else None for k, need in enumerate(needs))
 
@@ -191,7 +193,7 @@ def _tensors(tensors, name: str) -> tuple[Tensor, ...]:
     if not xs:
         raise ShapeError(f"{name}: expected at least one tensor")
     for x in xs:
-        if not isinstance(x, Tensor):
+        if x.__class__ is not Tensor and not isinstance(x, Tensor):
             raise TypeError(f"{name}: expected a sequence of Tensors, one of them is a {type(x).__name__}")
     return xs
 

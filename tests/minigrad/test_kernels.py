@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
@@ -263,3 +264,23 @@ def test_training_gives_the_same_numbers_twice(blas, monkeypatch):
     for a, b in product(range(2), repeat=2):
         np.testing.assert_array_equal(runs[a][0], runs[b][0])
         np.testing.assert_array_equal(runs[a][1], runs[b][1])
+
+
+@pytest.mark.parametrize("key", [(), (slice(0, 2),), (slice(None), slice(None, None, 2))])
+@pytest.mark.parametrize("shape", [(3000,), (30, 70)])
+def test_rows_that_are_read_often_get_the_sum_of_their_gradients(shape, key):
+    rng = np.random.default_rng(0)
+    x = mg.tensor(rng.standard_normal((7, 5, 3)), requires_grad=True)
+    index = rng.integers(-7, 7, shape)
+    y = x[(mg.tensor(index), *key)]
+    g = rng.standard_normal(y.shape)
+    y.backward(mg.tensor(g))
+    expected = np.zeros((7, 5, 3))
+    np.add.at(expected, (index, *key), g)
+    assert np.allclose(x.grad.numpy(), expected, rtol=0, atol=1e-12)
+
+
+def test_sigmoid_of_what_overflows_is_quiet_in_every_thread():
+    x = mg.full((4096,), -1e4)
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(lambda _: bool((mg.sigmoid(x) == 0).all()), range(64)))
