@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.algebra import HOLE, algebra_of, size_of
+from minigrad.algebra import algebra_of, size_of
 from minigrad.dtype import int64
+from minigrad.indexing import HOLE
 from minigrad.tensor import Tensor, Writes
 
 

@@ -12,8 +12,8 @@ from operator import index
 
 import numpy as np
 
-from minigrad.algebra import HOLE
 from minigrad.errors import ShapeError
+from minigrad.indexing import HOLE
 from minigrad.nn.layers import Linear, sized
 from minigrad.nn.module import Module
 from minigrad.nn.packed import numbers, take_rows

@@ -4,10 +4,10 @@ After `index.py`, whose `At` reads and `AddAt` spreads out.
 """
 from __future__ import annotations
 
-from minigrad.algebra import HOLE
 from minigrad.aval import Aval
 from minigrad.dtype import int64
 from minigrad.errors import GraphError, ShapeError
+from minigrad.indexing import HOLE
 from minigrad.ops.index import check_index
 from minigrad.ops.op import Op, cast, op
 from minigrad.ops.samples import Sample

@@ -10,11 +10,11 @@ import operator
 import numpy as np
 
 from minigrad import aval
-from minigrad.algebra import HOLE, filled
 from minigrad.aval import Aval, aval_of
 from minigrad.device import CPU
 from minigrad.dtype import bool_, int64, is_float, uint8
 from minigrad.errors import DTypeError, ImplicitTransfer, PlaceError, ShapeError
+from minigrad.indexing import HOLE, filled
 from minigrad.inplace import check_writable, overwrite, store
 from minigrad.ops.doors import literal
 from minigrad.ops.op import NoOnnx, Op, cast, op

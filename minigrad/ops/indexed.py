@@ -10,10 +10,11 @@ from functools import wraps
 
 import numpy as np
 
-from minigrad.algebra import HOLE, algebra
+from minigrad.algebra import algebra
 from minigrad.aval import Aval
 from minigrad.dtype import bool_, int32, int64, is_float
 from minigrad.errors import ArgumentError, DTypeError, PlaceError, ShapeError
+from minigrad.indexing import HOLE
 from minigrad.ops.doors import function, literal
 from minigrad.ops.elementwise import Where
 from minigrad.ops.index import AddAt, PutAt, check_index, gather, getitem, split_key

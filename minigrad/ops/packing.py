@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.algebra import HOLE
 from minigrad.aval import Aval
 from minigrad.errors import ShapeError
+from minigrad.indexing import HOLE
 from minigrad.ops.op import NoOnnx, Op, op
 from minigrad.ops.samples import Sample
 
