@@ -73,7 +73,8 @@ def warm(step) -> None:
 
 def sample(step, seconds: float) -> Sample:
     """Steps for about `seconds`, three at least, and who used the CPU meanwhile."""
-    busy, own, begin = machine.busy_cpu_s(), time.process_time(), time.perf_counter()
+    busy, faults = machine.busy_cpu_s(), machine.page_faults()
+    own, begin = time.process_time(), time.perf_counter()
     times, end = [], begin
     while end - begin <= seconds or len(times) < 3:
         a = time.perf_counter()
@@ -90,6 +91,7 @@ def sample(step, seconds: float) -> Sample:
         own / wall,
         foreign,
         machine.peak_rss_bytes(),
+        None if faults is None else (machine.page_faults() - faults) / len(times),
     )
 
 

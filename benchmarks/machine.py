@@ -1,6 +1,6 @@
 """What the operating system tells of this process and its neighbours; None where it tells nothing.
 
-Used by child.py. Linux tells all of it, macOS the memory, Windows neither.
+Used by child.py. Linux tells all of it, macOS the memory and the page faults, Windows nothing.
 """
 
 import os
@@ -36,6 +36,15 @@ def _mac_peak_rss_bytes():
     import resource  # POSIX only
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def page_faults() -> int | None:
+    """Pages that this process was given since it started, without reading a disk."""
+    try:
+        import resource  # POSIX only
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def pin(cores: str) -> None:

@@ -24,6 +24,7 @@ class Sample:
     cores: float
     foreign_cores: float | None = None
     rss_bytes: int | None = None
+    faults: float | None = None  # pages that the system handed out, per step
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,12 @@ from minigrad.ops.shape import cat, clone, stack
 from minigrad.ops.views import flatten, permute, reshape, squeeze, t, transpose, unsqueeze
 from minigrad.methods import clamp, norm, pow, where
 from minigrad.tensor import Node, Tensor, is_grad_enabled, is_inference, is_inference_mode_enabled
-from minigrad import jacobians, nn
+from minigrad import jacobians, nn, saved
 from minigrad.ops import linalg, special
 from minigrad.save import load, save
 
 autograd.Function, autograd.gradcheck, autograd.gradgradcheck = Function, gradcheck, gradgradcheck
+autograd.graph = _sys.modules[f"{__name__}.autograd.graph"] = saved
 autograd.functional = _sys.modules[f"{__name__}.autograd.functional"] = jacobians
 bool = bool_
 for _name, _op in {**_derived("functional"), **_FUNCTIONS}.items():  # every op under its own name
@@ -87,16 +88,21 @@ for _name in (                                          # PyTorch has these in b
         "margin_ranking_loss max_pool1d max_pool2d pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss "
         "prelu rms_norm rrelu selu threshold triplet_margin_loss").split():
     globals().setdefault(_name, getattr(nn.functional, _name))
+# The trace of a matrix, also when `minigrad/trace.py` is imported: a module that is loaded takes its name but once.
+_import_module(f"{__name__}.trace")
+trace = _FUNCTIONS["trace"]
 
 
 if _TYPE_CHECKING:
-    from minigrad import amp, data, memory, optim, search, utils
+    from minigrad import amp, data, memory, optim, profiler, search, utils, viz
     from minigrad.amp import GradScaler
-_LATER = ("amp", "data", "memory", "optim", "search", "utils")
+    from minigrad.comparison import compare
+    from minigrad.profiler import profile
+_LATER = ("amp", "data", "memory", "optim", "profiler", "search", "utils", "viz")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, "GradScaler", "draw"})
+    return sorted({*globals(), *_LATER, "GradScaler", "compare", "draw", "profile"})
 
 
 def __getattr__(name: str):
@@ -105,6 +111,10 @@ def __getattr__(name: str):
         return _import_module(f"{__name__}.viz").draw
     if name == "GradScaler":
         return _import_module(f"{__name__}.amp").GradScaler
+    if name == "profile":
+        return _import_module(f"{__name__}.profiler").profile
+    if name == "compare":
+        return _import_module(f"{__name__}.comparison").compare
     if name in _LATER:
         return _import_module(f"{__name__}.{name}")
     if name == "bfloat16":                              # where the package ml_dtypes is

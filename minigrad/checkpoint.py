@@ -18,7 +18,8 @@ import numpy as np
 from minigrad.aval import Aval
 from minigrad.errors import GraphError
 from minigrad.ops.plan import Plan
-from minigrad.streams import Generator, default_generator, stream
+from minigrad.saved import Saver, fetched, innermost, put_away
+from minigrad.streams import Generator, process_stream, stream
 from minigrad.sweep import Hooked, check_unwritten
 from minigrad.tensor import Node, Tensor, Writes, changed, current, site_text, tick
 
@@ -41,7 +42,7 @@ def checkpoint(function: Callable, *args: Any, use_reentrant: bool | None = None
         with first:
             return function(*args, **kwargs)
     run = Run(function, args, kwargs, preserve_rng_state, again, determinism_check == "default")
-    with first:
+    with first, _nothing_packed():
         out = function(*args, **kwargs)
     run.strip(out)
     return out
@@ -66,6 +67,16 @@ def _in_turn(steps: list[Callable]) -> Callable:
             x = step(x)
         return x
     return run
+
+
+def _nothing_packed() -> Any:
+    """What is dropped anyway need not go through hooks for saved tensors."""
+    observers = current().observers
+    return nullcontext() if innermost(observers) is None else changed(observers=_no_savers(observers))
+
+
+def _no_savers(observers: tuple) -> tuple:
+    return tuple(o for o in observers if not isinstance(o, Saver))
 
 
 # ---- the nodes of one call -----------------------------------------------------------------------
@@ -128,6 +139,11 @@ class Run:
                 n.saved = _without_arrays(n.saved)
                 _set_core(n, Recomputed(_core(n), self, k))
         self.told = list(map(_told, nodes))
+        saver = innermost(current().observers)
+        if saver is not None:                                # its hooks have the arguments in their charge
+            function, args, kwargs = self.call
+            put = lambda x: put_away(x, saver)  # noqa: E731
+            self.call = function, tuple(map(put, args)), {name: put(x) for name, x in kwargs.items()}
 
     def _check_arguments(self, what: str) -> None:
         for t in tensors_in(self.call[1:]):
@@ -144,7 +160,8 @@ class Run:
     def _run_again(self) -> None:
         self._check_arguments("was changed between forward and backward. Keep it as it is, or pass a clone()")
         function, args, kwargs = self.call
-        observers, since = current().observers, tick()
+        args, kwargs = tuple(map(fetched, args)), {name: fetched(x) for name, x in kwargs.items()}
+        observers, since = _no_savers(current().observers), tick()
 
         def go():
             with changed(grad=True, observers=observers), self.again:
@@ -194,7 +211,7 @@ def _site(array) -> str:
 
 def _streams(args: tuple, kwargs: dict) -> list[Generator]:
     given = [g for g in (*args, *kwargs.values()) if isinstance(g, Generator)]
-    return list({id(g): g for g in (default_generator, stream(), *given)}.values())
+    return list({id(g): g for g in (process_stream(), stream(), *given)}.values())
 
 
 @contextmanager

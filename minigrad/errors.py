@@ -37,6 +37,18 @@ class SimOutOfMemory(MemoryError):
     """A simulated device's limit would be exceeded; its account is as it was before."""
 
 
+class BudgetError(ValueError, RuntimeError):
+    """A budget of memory with which the work cannot be done; `least` is what would do, in bytes."""
+
+    def __init__(self, message: str, least: int) -> None:
+        super().__init__(message)
+        self.least = least
+
+
+class OffloadError(OSError, RuntimeError):
+    """A saved array could not be put elsewhere, or brought back."""
+
+
 class AnomalyError(ArithmeticError, RuntimeError):
     """A NaN where anomaly mode looked for one."""
 

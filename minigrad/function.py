@@ -1,7 +1,7 @@
 """Function: an operation of the user's own, with the backward written by hand, as `torch.autograd.Function`.
 
 A call is one node (the hub); with several outputs each has a small node that hands its gradient to the hub.
-After `autograd.py`.
+After `saved.py`.
 """
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from minigrad.errors import GraphError, ShapeError
 from minigrad.inplace import check_writable, rewrite_base
 from minigrad.ops.plan import Plan, unbroadcast
 from minigrad.ops.traced import traced
+from minigrad.saved import innermost
 from minigrad.tensor import (
     LEAF,
     Node,
@@ -287,6 +288,9 @@ def _record(cls, ctx, args, ys, outs) -> None:
     n.saved = tuple(None if t is None else t.array for t in ctx._kept)
     n.plan.origins = [_origin(t, needing, [y for y in outs if isinstance(y, Tensor)], ctx._dirty) for t in ctx._kept]
     ctx._kept = ()
+    saver = innermost(now.observers)
+    if saver is not None and n.saved:
+        saver.take(n, args)
     for k, y in enumerate(outputs):
         if any(y is d for d in differentiable):
             _connect(y, n if len(outputs) == 1 else _output_node(k, n, y), any(y is d for d in ctx._dirty))

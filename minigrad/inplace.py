@@ -19,6 +19,7 @@ from minigrad.tensor import (
     current,
     is_inference_mode_enabled,
     record,
+    tick,
 )
 
 
@@ -37,7 +38,18 @@ def overwrite(x: Tensor, out: Tensor, what: str, since: int | None = None) -> Te
                 x.family.writes += 1
         _hand_on_retained(old, x)
     store(x, out)
+    if since is None and x.__class__ is Tensor and out.node.__class__ is Node and x.node is out.node:
+        _save_here(x, out)
     return x
+
+
+def _save_here(x: Tensor, out: Tensor) -> None:
+    """What the node of `out` saved of its result lies in `x` now: one buffer, not two.  The node counts as made after
+    the write; a later write raises in backward, as in PyTorch."""
+    n = out.node
+    if x.o.eager and n.saved and any(v is out.array for v in n.saved):
+        n.saved = tuple(x.array if v is out.array else v for v in n.saved)
+        n.seq = tick()
 
 
 def _keep_old(x: Tensor, newest, since: int | None) -> None:
@@ -50,6 +62,8 @@ def _keep_old(x: Tensor, newest, since: int | None) -> None:
         n = waiting.pop()
         if n.saved:
             n.saved = tuple(n.o.copy(v) if _shows(v, x) else v for v in n.saved)
+            for box in [v for v in n.saved if hasattr(v, "spare")]:
+                box.spare(x, _shows)
         fresh = [e for e in n.edges or () if e.__class__ is Node and e.seq >= first and e not in met]
         met.update(fresh)
         waiting += fresh

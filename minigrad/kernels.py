@@ -7,6 +7,7 @@ After `lanes.py`, before `tensor.py`.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ CACHE_BYTES = 1 << 20          # of one piece's columns; half of it is as good, 
 
 def keep_freed_memory(kept: int = 1 << 28, mapped: int = 1 << 25) -> None:
     """Let glibc keep what a step frees for the next one, up to `kept` bytes, instead of giving the pages back and
-    asking for each anew; blocks above `mapped` bytes still go back at once.  Other systems are as they were.
+    asking for each anew; blocks above `mapped` bytes still go back at once.  Other systems are as they were, and so is
+    a process that starts with MINIGRAD_KEEP_FREED_MEMORY=0 (`benchmarks/pool.py` measures the difference).
     Measured: a step of char-GPT from 347 to 255 ms (12,000 page faults), of a LeNet from 22 to 16."""
     if not sys.platform.startswith("linux"):
         return
@@ -32,7 +34,8 @@ def keep_freed_memory(kept: int = 1 << 28, mapped: int = 1 << 25) -> None:
         mallopt(mmap_threshold, mapped), mallopt(trim_threshold, kept)
 
 
-keep_freed_memory()
+if os.environ.get("MINIGRAD_KEEP_FREED_MEMORY") != "0":    # a variable: glibc goes by what it was told first
+    keep_freed_memory()
 
 
 def serves(*arrays) -> bool:

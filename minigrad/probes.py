@@ -5,8 +5,6 @@ one is there every op goes through `apply`.  Before `tensor.py`, which calls it.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 PHASES = ("backward", "update", "load")      # whatever is in none of them is forward
@@ -47,11 +45,17 @@ def end(observers: tuple, kind: str, thing: Any, outputs: tuple = ()) -> None:
             p.end(kind, thing, outputs)
 
 
-@contextmanager
-def phase(observers: tuple, kind: str, thing: Any) -> Iterator[None]:
-    """Ends also when it raises."""
-    begin(observers, kind, thing)
-    try:
-        yield
-    finally:
-        end(observers, kind, thing)
+class phase:
+    """`with phase(observers, kind, thing):` – it ends also when it raises.  A class, so that no frame of another file
+    comes between the probe and the user's line."""
+
+    __slots__ = ("observers", "kind", "thing")
+
+    def __init__(self, observers: tuple, kind: str, thing: Any) -> None:
+        self.observers, self.kind, self.thing = observers, kind, thing
+
+    def __enter__(self) -> None:
+        begin(self.observers, self.kind, self.thing)
+
+    def __exit__(self, *_: object) -> None:
+        end(self.observers, self.kind, self.thing)

@@ -56,19 +56,27 @@ class Generator:
 default_generator = Generator(0)
 
 
+_own: ContextVar[Generator | None] = ContextVar("minigrad.own_stream", default=None)
+
+
+def process_stream() -> Generator:
+    """The process's stream, or the one that stands in for it here (`own_stream`)."""
+    return _own.get() or default_generator
+
+
 def manual_seed(seed: int) -> Generator:
     """Seed the process's stream, from which parameters, dropout and shuffles are drawn."""
-    return default_generator.manual_seed(seed)
+    return process_stream().manual_seed(seed)
 
 
 def get_rng_state() -> Tensor:
     """The state of the process's stream."""
-    return default_generator.get_state()
+    return process_stream().get_state()
 
 
 def set_rng_state(state: Tensor) -> None:
     """Continue the process's stream from a saved state."""
-    default_generator.set_state(state)
+    process_stream().set_state(state)
 
 
 _stream: ContextVar[Generator | None] = ContextVar("minigrad.stream", default=None)
@@ -76,7 +84,19 @@ _stream: ContextVar[Generator | None] = ContextVar("minigrad.stream", default=No
 
 def stream(generator: Generator | None = None) -> Generator:
     """The stream to draw from: the given one, else that of `drawing_from`, else the process's."""
-    return generator or _stream.get() or default_generator
+    return generator or _stream.get() or process_stream()
+
+
+@contextmanager
+def own_stream(generator: Generator):
+    """`with own_stream(g):` – in this context `g` is the process's stream, as in a process of its own: `manual_seed`
+    seeds it, and nobody outside sees a draw."""
+    tokens = _own.set(generator), _stream.set(None)
+    try:
+        yield generator
+    finally:
+        _own.reset(tokens[0])
+        _stream.reset(tokens[1])
 
 
 @contextmanager

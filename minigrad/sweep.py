@@ -119,10 +119,10 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
         g = grads.pop(n)
         runs = useful is None or n in useful                 # what lies beyond the targets is left as it is
         if g is not None and (runs or n in targets):
-            if runs and hasattr(n.plan, "ready"):            # checkpointed: its saved values are computed anew
-                n.plan.ready(n)
             if runs and Writes.last > n.seq:
                 check_unwritten(n)
+            if runs and hasattr(n.plan, "ready"):            # its saved values are computed anew, or unpacked
+                n.plan.ready(n)
             g = n.plan.hooked(g, on_tensors) if isinstance(n.plan, Hooked) else g
             if targets is not None and n in targets:
                 kept[n] = g
@@ -130,6 +130,8 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
                 begin(observers, "pull", n, (g,))
                 _pull(n, g, grads, useful, targets, defer, on_tensors, work)
                 end(observers, "pull", n)
+                if hasattr(n.plan, "rest"):
+                    n.plan.rest(n)
         if runs and not retain:
             n.edges = n.saved = None
     grads.update(kept)

@@ -22,16 +22,18 @@ FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in no
 
 # minigrad, in reading order. `trace` imports nothing of the project, so anybody may import it.
 LAYERS = (
-    *("errors", "dtype", "aval", "sim_allow", "sim", "device", "transcendental", "algebra", "sites", "probes"),
-    *("lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "sweep", "autograd", "function", "copying"),
-    *("values", "streams", "draws", "methods", "create", "checkpoint", "sampling", "check", "trial", "laws"),
-    *("jacobians", "nn", "optim", "data", "save", "search", "graph", "amp", "quant", "prune", "distill", "memory"),
-    *("viz", "utils", "tour"),
+    *("errors", "dtype", "aval", "sim_allow", "sim", "device", "buffers", "transcendental", "indexing"),
+    *("algebra", "sites"),
+    *("probes", "lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "sweep", "autograd", "saved"),
+    *("function", "copying", "values", "streams", "draws", "methods", "create", "checkpoint", "sampling"),
+    *("check", "trial", "laws", "jacobians", "nn", "optim", "data", "save", "search", "graph", "amp", "quant"),
+    *("prune", "distill", "memory", "profiler", "comparison", "viz", "utils", "tour"),
 )
 OWNERS = {  # optional dependency -> the only files and folders that import it
     "cupy": ("minigrad/device.py", "simulator/executors/gpu.py"),
     "numba": (
         "minigrad/kernels.py",
+        "minigrad/memory/hierarchy/walks.py",
         "minigrad/memory/native.py",
         "minigrad/graph/codegen.py",
         "simulator/executors/virtual_fast.py",
@@ -128,6 +130,27 @@ def test_imports_run_towards_the_beginning(path):
             problems.append(f"{here}: imports `minigrad` itself; import the module that has it")
         elif other in LAYERS and LAYERS.index(other) > LAYERS.index(own):
             problems.append(f"{here}: {own} imports {dotted}, which comes later in the story")
+    report(problems)
+
+
+def story(package: str) -> list[str]:
+    """The files and folders of a package in the order of its README."""
+    text = (ROOT / package / "README.md").read_text(encoding="utf-8")
+    return [row.removesuffix(".py").split("/")[0] for row in re.findall(r"^\| *`([\w./-]+)`", text, re.M)]
+
+
+@pytest.mark.parametrize("path", python_files("simulator", "exercises"), ids=name)
+def test_imports_run_towards_the_beginning_of_the_readme(path):
+    package, *inside = path.relative_to(ROOT).with_suffix("").parts
+    order, own, problems = story(package), inside[0], []
+    for dotted, line in imports(path):
+        words = dotted.split(".")
+        if words[0] != package or own == "__init__" or len(words) < 2:  # the package itself imports all
+            continue
+        if words[1] in order and own in order and order.index(words[1]) > order.index(own):
+            problems.append(f"{name(path)}:{line}: {own} imports {dotted}, which comes later in {package}/README.md")
+        elif words[1] not in order:
+            problems.append(f"{name(path)}:{line}: imports {dotted} from the package; import the module that has it")
     report(problems)
 
 

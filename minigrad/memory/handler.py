@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -112,22 +113,31 @@ def _at_exit() -> None:
 
 
 # ---- watching ------------------------------------------------------------------------------------
-LIVE, PEAK, HEAD, CAPACITY, LOG = range(5, 10)
-EVENT = np.dtype([("address", np.uint64), ("word", np.uint64)])
+LIVE, PEAK, HEAD, CAPACITY, LOG, THREAD, COUNT, TAKEN = range(5, 13)
 
 
 class Watch:
-    """What arrays did within a `watched` block: bytes now and at most, and each event since the last `drain`."""
+    """What arrays did within a `watched` block: bytes now and at most, and each event since the last `drain`.
+    NumPy takes a byte for an array of no elements, which counts."""
 
     def __init__(self, capacity: int) -> None:
-        self._log = (ctypes.c_size_t * (2 * capacity))()
-        self.control = (ctypes.c_size_t * 10)()
-        self.control[CAPACITY], self.control[LOG] = capacity, ctypes.addressof(self._log)
+        from minigrad.memory.native import TOLD
+
+        self._logs = [(ctypes.c_size_t * (3 * capacity))() for _ in range(2)]     # one fills while one is read
+        self._words = [memoryview(log).cast("B").cast("P") for log in self._logs]
+        self.control = (ctypes.c_size_t * 13)()
+        self.control[CAPACITY], self.control[LOG] = capacity, ctypes.addressof(self._logs[0])
+        self.control[THREAD] = ctypes.cast(ctypes.pythonapi.PyThread_get_thread_ident, WORD).value or 0
+        self._at = ctypes.addressof(self.control)
+        size, kind = ctypes.c_size_t, ctypes.PYFUNCTYPE                           # these keep the interpreter lock
+        self._enter = kind(None, size, size, size, size)(TOLD["enter"].address)
+        self._exchange = kind(size, size, size)(TOLD["exchange"].address)
+        self._adopted: dict[int, weakref.ref] = {}
         self.lost = 0
 
     @property
     def live(self) -> int:
-        """Bytes of the arrays that were made within the block and are alive."""
+        """Bytes of the arrays that were made within the block, or adopted, and are alive."""
         return ctypes.c_ssize_t(self.control[LIVE]).value
 
     @property
@@ -135,25 +145,65 @@ class Watch:
         return self.control[PEAK]
 
     @property
+    def taken(self) -> tuple[int, int]:
+        """(buffers, bytes) that arrays were ever given."""
+        return self.control[COUNT], self.control[TAKEN]
+
+    @property
     def head(self) -> int:
         """Events since the last `drain`."""
         return self.control[HEAD]
 
     def reset_peak(self) -> None:
-        self.control[PEAK] = self.control[LIVE]
+        self.control[PEAK] = max(self.live, 0)
 
     def correct(self, nbytes: int) -> None:
         self.control[LIVE] -= nbytes
 
+    def adopt(self, owner: np.ndarray) -> None:
+        """Count an array that owns its memory and was there before, from now until it dies: an event each.
+        Meanwhile NumPy refuses to `resize` it, as anything that is referred to weakly."""
+        at, nbytes = address_of(owner), max(owner.nbytes, 1)
+        self._adopted[at] = weakref.ref(owner, lambda _: self._leaves(at, nbytes))
+        self._enter(self._at, at, nbytes, 0)
+
+    def _leaves(self, at: int, nbytes: int) -> None:
+        if self._adopted.pop(at, None) is not None:
+            self._enter(self._at, at, nbytes, 1)
+
+    def close(self) -> None:
+        """Nothing counts from here on."""
+        self._adopted.clear()
+
     def drain(self) -> list[tuple[int, int]]:
         """[(address, bytes), …] in order, and the log empty again: bytes are negative where a buffer was given back, 0
         where it was resized (then the reader, who knows its bytes, takes them off with `correct`).  `lost` counts
-        events that found the log full."""
-        n = min(self.head, self.control[CAPACITY])
-        self.lost += self.head - n
-        self.control[HEAD] = 0
-        words = self._log[:2 * n]
-        return [(at, -(w >> 1) if w & 1 else w >> 1) for at, w in zip(words[::2], words[1::2])]
+        events that found the log full.  One thread at a time may ask."""
+        return [(at, n) for at, n, _ in self.drain_with_threads()]
+
+    def drain_with_threads(self) -> Iterable[tuple[int, int, int]]:
+        """The same, to be read once, with the identity of the thread that did it."""
+        if not self.control[HEAD]:
+            return ()
+        self._logs.reverse()
+        self._words.reverse()
+        told = self._exchange(self._at, ctypes.addressof(self._logs[0]))
+        n = min(told, self.control[CAPACITY])
+        self.lost += told - n
+        words = self._words[1][:3 * n].tolist()
+        sizes = [-(w >> 1) if w & 1 else w >> 1 for w in words[1::3]]
+        return zip(words[::3], sizes, [w & _THREAD_BITS for w in words[2::3]])
+
+
+_THREAD_BITS = (1 << 8 * ctypes.sizeof(ctypes.c_ulong)) - 1    # of a thread's identity
+
+
+_DATA = object.__basicsize__                 # in every NumPy the address stands first after an object's own words
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where its elements begin: what `array.__array_interface__` tells, in a tenth of the time."""
+    return ctypes.c_size_t.from_address(id(array) + _DATA).value
 
 
 @contextmanager
@@ -164,12 +214,13 @@ def watched(capacity: int = 1 << 16) -> Iterator[Watch]:
 
     watch = Watch(capacity)
     handler = Handler(watch.control, functions_now(), WATCHING)
-    handler.log = watch._log                                 # machine code writes there
+    handler.logs = watch._logs                               # machine code writes there
     try:
         with handler.installed():
             yield watch
     finally:
         handler.step_aside()
+        watch.close()
 
 
-__all__ = ["FUNCTIONS", "Handler", "Watch", "functions_now", "watched"]
+__all__ = ["FUNCTIONS", "Handler", "Watch", "address_of", "functions_now", "watched"]

@@ -84,6 +84,12 @@ def is_a(x: object, kind: Any) -> bool:
     return issubclass(type(x), kind)
 
 
+def of_kinds(objects: list, *kinds: type) -> list:
+    """Those that are of one of the kinds; asked once for each type that occurs."""
+    wanted = {t for t in set(map(type, objects)) if issubclass(t, kinds)}
+    return [x for x in objects if type(x) in wanted]
+
+
 def _kind(t: Tensor, gradients: set[int]) -> str:
     if isinstance(t, View):
         return "view"

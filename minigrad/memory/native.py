@@ -31,7 +31,7 @@ def _caller(arguments: int, returns: bool):
     return call
 
 
-call2, call3, call3_void = _caller(2, True), _caller(3, True), _caller(3, False)
+call0, call2, call3, call3_void = _caller(0, True), _caller(2, True), _caller(3, True), _caller(3, False)
 
 
 @intrinsic
@@ -50,19 +50,24 @@ def store(context, at, value):
     return word(word, word), code
 
 
-# ---- watching: words 5 live, 6 peak, 7 head, 8 capacity, 9 address of the log -----------------------
+# ---- watching: words 5 live, 6 peak, 7 head, 8 capacity, 9 address of the log, 10 of who tells the thread;
+# 11 how many buffers were ever taken, 12 their bytes
 @numba.njit
 def note(control, at, n, back):
-    """Enter (address, 2 · bytes + back) in the log, if there is room, and count the bytes."""
+    """Enter (address, 2 · bytes + back, thread) in the log, if there is room, and count the bytes."""
     live = load(control + u(40)) - n if back else load(control + u(40)) + n
     store(control + u(40), live)
-    if not back and live > load(control + u(48)):
-        store(control + u(48), live)
+    if not back:
+        store(control + u(88), load(control + u(88)) + u(1))
+        store(control + u(96), load(control + u(96)) + n)
+        if live > load(control + u(48)):
+            store(control + u(48), live)
     head = load(control + u(56))
     if head < load(control + u(64)):
-        place = load(control + u(72)) + head * u(16)
+        place = load(control + u(72)) + head * u(24)
         store(place, at)
         store(place + u(8), n + n + back)
+        store(place + u(16), call0(load(control + u(80)), u(0), u(0), u(0)))
     store(control + u(56), head + u(1))
 
 
@@ -99,4 +104,20 @@ def _free(control, at, n):
         call3_void(load(control + u(32)), load(control), at, n)
 
 
+@numba.cfunc(types.void(word, word, word, word), cache=True)
+def _enter(control, at, n, back):
+    """`note`, for Python to call."""
+    note(control, at, n, back)
+
+
+@numba.cfunc(word(word, word), cache=True)
+def _exchange(control, log):
+    """Go on in another log; how many events the old one was told of.  One call: no other thread comes between."""
+    head = load(control + u(56))
+    store(control + u(72), log)
+    store(control + u(56), u(0))
+    return head
+
+
 WATCHING = {"malloc": _malloc, "calloc": _calloc, "realloc": _realloc, "free": _free}
+TOLD = {"enter": _enter, "exchange": _exchange}      # what Python calls itself, with the interpreter lock held

@@ -11,13 +11,14 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
+from inspect import CO_OPTIMIZED
+from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 from minigrad.memory.live import is_a
 from minigrad.tensor import Node, Tensor
 
-HERE = os.path.abspath(__file__)
+HERE = os.path.dirname(os.path.abspath(__file__))            # frames of this package hold only what they look at
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,73 @@ class Held:
     name: str
 
 
+@dataclass(frozen=True)
+class Variable:
+    """Of a running function (`code` is set), or of a module."""
+
+    name: str
+    owner: str
+    code: CodeType | None = None
+    line: int = 0
+
+    def __str__(self) -> str:
+        where = f"module {self.owner}" if self.code is None else f"{self.owner}() ({self.code.co_filename}:{self.line})"
+        return f"variable `{self.name}` of {where}"
+
+
+Variables = dict[int, list[tuple]]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A variable and what leads down from it: `top` is what the variable holds."""
+
+    root: Variable
+    top: Held
+
+    @property
+    def steps(self) -> list[Held]:
+        """From the top down to the thing itself."""
+        found: list[Held] = []
+        h: Held | None = self.top
+        while h is not None:
+            found.append(h)
+            h = h.below
+        return found
+
+    def __str__(self) -> str:
+        """`variable → Linear.weight → its array`."""
+        *above, end = self.steps
+        last = end.name or (_kind(end.thing) if above else "")
+        return " → ".join([str(self.root), *filter(None, map(_told, above)), *filter(None, [last])])
+
+
 def why_alive(x: Any, *, limit_s: float = 2.0, most: int = 10) -> str:
     """The chains that hold `x`, one a line, shortest first: variable, then what leads from it to the tensor.
 
     A tensor's array counts too: the graph saves arrays, not tensors.  Stops after `limit_s` seconds or `most` chains,
     and says so."""
-    end, chains, complete = time.monotonic() + limit_s, list[str](), True
+    found, complete = chains(x, limit_s=limit_s, most=most)
+    told = list(dict.fromkeys(map(str, found)))[:most]
+    if not complete or len(found) > most:
+        told.append(f"… and perhaps more: stopped after {limit_s:g} s or {most} chains")
+    return "\n".join(told) if told else "nothing that Python's collector knows of, beside the caller's argument"
+
+
+def chains(x: Any, *, limit_s: float = 2.0, most: int = 10, known: Variables | None = None) -> tuple[list[Chain], bool]:
+    """(the chains that hold `x`, shortest first; whether there was time for all).  May find more than `most`.
+
+    `known`: the variables, where several are asked about one after the other."""
+    end, found, complete = time.monotonic() + limit_s, list[Chain](), True
     level = [Held(each, None, name) for each, name in _starts(x)]
     seen = {id(held.thing) for held in level}
     frames = _frames()
-    roots = _variables(frames)
-    while level and len(chains) < most and complete:
-        chains += [_line(held, root) for held in level for root in roots.get(id(held.thing), ())]
+    roots = variables(frames) if known is None else known
+    while level and len(found) < most and complete:
+        found += [Chain(Variable(*root), held) for held in level for root in roots.get(id(held.thing), ())]
         open_ones = [h for h in level if h.below is None or id(h.thing) not in roots]  # a variable explains enough
         level, complete = _above(open_ones, seen, frames, end)
-    told = list(dict.fromkeys(chains))[:most]
-    if not complete or len(chains) > most:
-        told.append(f"… and perhaps more: stopped after {limit_s:g} s or {most} chains")
-    return "\n".join(told) if told else "nothing that Python's collector knows of, beside the caller's argument"
+    return found, complete
 
 
 def _starts(x: Any) -> list[tuple[Any, str]]:
@@ -60,30 +110,40 @@ def _starts(x: Any) -> list[tuple[Any, str]]:
 
 
 def _frames() -> list[FrameType]:
-    """The frames that run now, in every thread, but those of this file."""
+    """The frames that run now, in every thread, but those of this package."""
     found = []
     for top in sys._current_frames().values():
         f: FrameType | None = top
         while f is not None:
-            if os.path.abspath(f.f_code.co_filename) != HERE:
+            if os.path.dirname(os.path.abspath(f.f_code.co_filename)) != HERE:
                 found.append(f)
             f = f.f_back
+    del top                                                  # perhaps this very frame: a cycle that keeps what it saw
     return found
 
 
-def _variables(frames: list[FrameType]) -> dict[int, list[str]]:
-    """{identity of a thing: the variables that hold it}, of running functions and of modules."""
-    found: dict[int, list[str]] = defaultdict(list)
+def locals_of(f: FrameType) -> dict[str, Any]:
+    """Its variables.  Before Python 3.13 a frame keeps what it showed once, and would hold a variable's thing after its
+    `del`: it is made to forget."""
+    shown = f.f_locals
+    found = dict(shown)
+    if sys.version_info < (3, 13) and f.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(shown) <= 3:
+        shown.clear()                                        # unless somebody else has it from locals()
+    return found
+
+
+def variables(frames: list[FrameType] | None = None) -> Variables:
+    """{identity of a thing: the fields of the `Variable`s that hold it}, of running functions and of modules."""
+    found: Variables = defaultdict(list)
+    frames = _frames() if frames is None else frames
     for f in frames:
         if f.f_code.co_name != "<module>":
-            for name, thing in f.f_locals.items():
-                found[id(thing)].append(
-                    f"variable `{name}` of {f.f_code.co_name}() ({f.f_code.co_filename}:{f.f_lineno})"
-                )
+            for name, thing in locals_of(f).items():
+                found[id(thing)].append((name, f.f_code.co_name, f.f_code, f.f_lineno))
     for title, module in list(sys.modules.items()):
         if is_a(module, ModuleType):
             for name, thing in list(vars(module).items()):
-                found[id(thing)].append(f"variable `{name}` of module {title}")
+                found[id(thing)].append((name, title))
     return found
 
 
@@ -93,6 +153,7 @@ def _above(level: list[Held], seen: set[int], frames: list[FrameType], end: floa
     known = {id(held.thing): held for held in level}
     things = tuple(held.thing for held in level)             # the call holds them too
     skip = {id(x) for x in (level, things, known, seen, held_by, frames)} | {id(vars(h)) for h in level}
+    skip |= {id(f) for f in frames}
     for holder in gc.get_referrers(*things):
         if time.monotonic() > end:
             return held_by, False
@@ -111,6 +172,8 @@ def _joined(holder: Any, below: Held) -> Held:
         return Held(holder, below.below, "." + below.name[2:-2])
     if below.below is not None and is_a(holder, Node) and below.thing is holder.edges:
         return Held(holder, below.below, f".edges{below.name}")
+    if below.below is not None and is_a(holder, FunctionType) and below.thing is holder.__closure__:
+        return Held(holder, below.below, f" closes over `{holder.__code__.co_freevars[int(below.name[1:-1])]}`")
     return Held(holder, below, _named(holder, below.thing))
 
 
@@ -126,7 +189,7 @@ def _unseen_holders(known: dict[int, Held], seen: set[int], frames: list[FrameTy
                     seen.add(id(node))
                     found.append(Held(node, known[id(array)], f" saved it as `{name}`"))
     for f in frames:
-        for box in f.f_locals.values():
+        for box in locals_of(f).values():
             if is_a(box, tuple | dict) and not gc.is_tracked(box) and id(box) not in seen:
                 for held in [known[id(v)] for v in (box.values() if is_a(box, dict) else box) if id(v) in known]:
                     seen.add(id(box))
@@ -135,8 +198,8 @@ def _unseen_holders(known: dict[int, Held], seen: set[int], frames: list[FrameTy
 
 
 def _is_ours(holder: Any) -> bool:
-    """Whether it is this walk itself, or a frame (looked at by `_variables`), or the variables of a module."""
-    if is_a(holder, FrameType | Held):
+    """Whether it is this walk itself, or the variables of a module."""
+    if is_a(holder, Held) or (is_a(holder, FrameType) and os.path.dirname(holder.f_code.co_filename) == HERE):
         return True
     return is_a(holder, dict) and "__name__" in holder and holder.get("__name__") in sys.modules and (
         vars(sys.modules[holder["__name__"]]) is holder
@@ -146,7 +209,7 @@ def _is_ours(holder: Any) -> bool:
 def _named(holder: Any, thing: Any) -> str:
     """How a holder calls what it holds."""
     if is_a(holder, dict):
-        return next((f"[{k!r}]" for k, v in list(holder.items()) if v is thing), "[a key]")
+        return next((f"[{_key(k)}]" for k, v in list(holder.items()) if v is thing), "[a key]")
     if is_a(holder, list | tuple):
         return next((f"[{k}]" for k, v in enumerate(holder) if v is thing), "[…]")
     if is_a(holder, Node):
@@ -154,12 +217,18 @@ def _named(holder: Any, thing: Any) -> str:
     if is_a(holder, CellType):
         return ""
     if is_a(holder, FunctionType):
-        return " closure"
+        return " default argument" if thing is holder.__defaults__ else ""
+    if is_a(holder, FrameType):
+        return next((f" variable `{k}`" for k, v in locals_of(holder).items() if v is thing), "")
     if is_a(holder, GeneratorType) and holder.gi_frame is not None:
-        return next((f" variable `{k}`" for k, v in holder.gi_frame.f_locals.items() if v is thing), "")
+        return next((f" variable `{k}`" for k, v in locals_of(holder.gi_frame).items() if v is thing), "")
     slots = [s for c in type(holder).__mro__ for s in _slots(c)]
     names = [*(_peek(holder, "__dict__") or {}), *slots]
     return next((f".{k}" for k in names if k != "__weakref__" and _peek(holder, k) is thing), "")
+
+
+def _key(k: Any) -> str:
+    return repr(k) if type(k) in (str, int, float, bool) else f"a {type(k).__name__}"
 
 
 def _slots(cls: type) -> tuple[str, ...]:
@@ -172,16 +241,6 @@ def _peek(holder: Any, name: str) -> Any:
         return object.__getattribute__(holder, name)
     except AttributeError:
         return None
-
-
-def _line(held: Held, root: str) -> str:
-    """`root → Linear.weight → its array`, from the variable down."""
-    words, h = [root], held
-    while h.below is not None:
-        words.append(_told(h))
-        h = h.below
-    last = h.name or (_kind(h.thing) if h is not held else "")
-    return " → ".join([*(w for w in words if w), *([last] if last else [])])
 
 
 def _told(h: Held) -> str:
@@ -200,7 +259,9 @@ def _kind(thing: Any) -> str:
         return f"tensor {tuple(thing.shape)}"
     if is_a(thing, FunctionType):
         return f"{thing.__qualname__}()"
+    if is_a(thing, FrameType):
+        return f"the ended call {thing.f_code.co_name}() ({thing.f_code.co_filename}:{thing.f_lineno})"
     return type(thing).__name__
 
 
-__all__ = ["why_alive"]
+__all__ = ["Chain", "Held", "Variable", "chains", "locals_of", "variables", "why_alive"]

@@ -50,6 +50,12 @@ class Embed(Op):
     def infer(self, w: Aval, index: Aval) -> Aval:
         return Aval((*index.shape, *w.shape[1:]), w.dtype)
 
+    def flops(self, y: Aval, w: Aval, index: Aval) -> int:
+        return 0
+
+    def bytes(self, y: Aval, w: Aval, index: Aval) -> int:
+        return 2 * y.nbytes + index.nbytes                    # of the table what is read
+
     @classmethod
     def samples(cls) -> list[Sample]:
         # `padding` and `by_frequency` are no derivatives, so differences say otherwise; the door's law compares `.grad`

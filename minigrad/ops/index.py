@@ -61,6 +61,12 @@ class At(Pattern):
     def infer(self, x: Aval, *index: Aval) -> Aval:
         return Aval(self.shown(x, index), x.dtype)
 
+    def flops(self, y: Aval, x: Aval, *index: Aval) -> int:
+        return 0
+
+    def bytes(self, y: Aval, x: Aval, *index: Aval) -> int:
+        return 2 * y.nbytes + sum(i.nbytes for i in index)    # of x what is read
+
     @classmethod
     def samples(cls) -> list[Sample]:
         return [
@@ -136,6 +142,12 @@ class TakeAlong(Op):
 
     def infer(self, x: Aval, index: Aval) -> Aval:
         return Aval(index.shape, x.dtype)
+
+    def flops(self, y: Aval, x: Aval, index: Aval) -> int:
+        return 0
+
+    def bytes(self, y: Aval, x: Aval, index: Aval) -> int:
+        return 2 * y.nbytes + index.nbytes                    # of x what is read
 
     @classmethod
     def samples(cls) -> list[Sample]:

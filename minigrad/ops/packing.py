@@ -34,6 +34,9 @@ class TakeRows(Op):
     def flops(self, y: Aval, x: Aval, index: Aval) -> int:
         return 0
 
+    def bytes(self, y: Aval, x: Aval, index: Aval) -> int:
+        return 2 * y.nbytes + index.nbytes                    # of x what is read
+
     def reference(self, x, index):
         return x[index]
 

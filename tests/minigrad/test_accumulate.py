@@ -93,3 +93,39 @@ def test_pruning_is_differentiable_and_refuses_nonsense():
             TopKGradient(amount)
     with pytest.raises(RuntimeError, match="leaf"):
         prune_gradient_(x * 2, 0.5)
+
+
+def gradients(accumulated, parts):
+    """Of a net with dropout over parts of a batch: accumulated, or each alone and added afterwards in order."""
+    mg.manual_seed(0)
+    net, sums, seen = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 1)), None, []
+    x, y = mg.tensor(X, dtype=mg.float32), mg.tensor(Y, dtype=mg.float32)
+    note = lambda: seen.extend(p.grad.numpy().copy() for p in net.parameters())  # noqa: E731
+    acc = optim.Accumulate(optim.SGD(net.parameters(), lr=0.1), len(parts), before_step=note)
+    for a, b in parts:
+        loss = F.mse_loss(net(x[a:b]), y[a:b])
+        if accumulated:
+            acc.backward(loss, weight=b - a)
+            continue
+        net.zero_grad()
+        (loss * float(b - a)).backward()
+        found = [p.grad.numpy().copy() for p in net.parameters()]
+        sums = found if sums is None else [s + g for s, g in zip(sums, found)]
+    return seen if accumulated else [s / np.float32(len(X)) for s in sums]
+
+
+def test_accumulated_gradients_are_bit_for_bit_the_sum_of_those_of_the_parts():
+    parts = [(0, 3), (3, 4), (4, 8), (8, 10)]
+    for a, b in zip(gradients(True, parts), gradients(False, parts), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_where_arithmetic_is_exact_they_are_bit_for_bit_those_of_the_large_batch():
+    whole = RNG.integers(-8, 8, (8, 3)).astype(np.float32)
+    w = mg.tensor(np.array([[1.0], [2.0], [-3.0]], np.float32), requires_grad=True)
+    found = []
+    acc = optim.Accumulate(optim.SGD([w], lr=0.0), 4, before_step=lambda: found.append(w.grad.numpy().copy()))
+    for k in range(0, 8, 2):
+        acc.backward(((mg.tensor(whole[k:k + 2]) @ w) ** 2).mean(), weight=2)
+    ((mg.tensor(whole) @ w) ** 2).mean().backward()
+    assert np.array_equal(found[0], w.grad.numpy())
