@@ -88,9 +88,6 @@ for _name in (                                          # PyTorch has these in b
         "margin_ranking_loss max_pool1d max_pool2d pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss "
         "prelu rms_norm rrelu selu threshold triplet_margin_loss").split():
     globals().setdefault(_name, getattr(nn.functional, _name))
-# The trace of a matrix, also when `minigrad/trace.py` is imported: a module that is loaded takes its name but once.
-_import_module(f"{__name__}.trace")
-trace = _FUNCTIONS["trace"]
 
 
 if _TYPE_CHECKING:

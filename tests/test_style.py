@@ -20,7 +20,7 @@ PACKAGES = ("minigrad", "simulator", "exercises")
 OURS = (*PACKAGES, "notebooks", "tests", "benchmarks", "requirements", "run.py")
 FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in notebooks too
 
-# minigrad, in reading order. `trace` imports nothing of the project, so anybody may import it.
+# minigrad, in reading order. `events` imports nothing of the project, so anybody may import it.
 LAYERS = (
     *("errors", "dtype", "aval", "sim_allow", "sim", "device", "buffers", "transcendental", "indexing"),
     *("algebra", "sites"),
@@ -101,7 +101,7 @@ def called(call: ast.Call) -> str:
 def layer(dotted: str) -> str:
     """The part of minigrad that a dotted name lies in; empty for `minigrad` itself."""
     words = dotted.split(".")
-    known = len(words) > 1 and (words[1] in LAYERS or words[1] == "trace")
+    known = len(words) > 1 and (words[1] in LAYERS or words[1] == "events")
     return words[1] if known else ""
 
 
@@ -112,7 +112,7 @@ def report(problems: list[str]) -> None:
 def test_every_module_of_minigrad_has_its_place_in_the_story():
     modules = {path.stem for path in (ROOT / "minigrad").glob("*.py")} - {"__init__", "__main__"}
     modules |= {path.parent.name for path in (ROOT / "minigrad").glob("*/__init__.py")}
-    lost = sorted(modules - {*LAYERS, "trace"})
+    lost = sorted(modules - {*LAYERS, "events"})
     report([f"minigrad/{each}: give it its place in LAYERS, tests/test_style.py" for each in lost])
 
 
@@ -124,7 +124,7 @@ def test_imports_run_towards_the_beginning(path):
         if dotted.split(".")[0] != "minigrad" or not own:  # minigrad/__init__.py imports all
             continue
         other, here = layer(dotted), f"{name(path)}:{line}"
-        if own == "trace":
+        if own == "events":
             problems.append(f"{here}: trace depends on nothing, and imports {dotted}")
         elif not other and own not in LAYERS[LAYERS.index("viz") :]:
             problems.append(f"{here}: imports `minigrad` itself; import the module that has it")

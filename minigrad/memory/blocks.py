@@ -148,6 +148,9 @@ def refused(
     system has not); `holders`: the largest that the program has, one a line."""
     wrong = "the system has no" if limit is None else f"the limit of {size_text(limit)} allows no"
     told = "".join(f"\n  {holder}" for holder in holders) or "\n  nothing"
+    if not holders and limit is not None:                    # a segment, which is more than the request, has no room
+        return MemoryError(f"{what}: {size_text(nbytes)} need a segment of {size_text(more)}, and {wrong} that, "
+                           f"though nothing is held: raise the limit to {more:,} bytes at least")
     return MemoryError(
         f"{what}: {size_text(nbytes)} are in no free piece, and {wrong} {size_text(more)} more: "
         f"{size_text(stats.reserved)} are reserved, {size_text(stats.free)} of them free, in pieces of at most "

@@ -24,7 +24,8 @@ from minigrad.sweep import Hooked
 from minigrad.tensor import Node, Tensor, View
 
 BOXES = (list, dict, set, deque, tuple)
-FILLS = r"\s*(\.(append|appendleft|add|extend|insert|update|setdefault)\s*\(|\[[^\]]*\]\s*=[^=]|\+=|\|=)"
+FILLS = (r"(\s*\[[^\]]*\])*\s*"
+         r"(\.(append|appendleft|add|extend|insert|update|setdefault)\s*\(|\[[^\]]*\]\s*=[^=]|\+=|\|=)")
 NOTEBOOK = re.compile(r"Out|_oh|_|__|___|_\d+")
 
 
@@ -153,6 +154,8 @@ def _closure(chain: Chain, steps: list[Held], things: list) -> tuple | None:
 def _history(chain: Chain, steps: list[Held], things: list) -> tuple | None:
     if not any(is_a(x, BOXES) for x in _above_the_graph(things)):
         return None
+    if is_a(things[-1], Node) and any(is_a(x, Tensor) for x in things):
+        return None                                          # the graph grows, not the box
     graph = any(is_a(x, Node) or (is_a(x, Tensor) and is_a(x.node, Node)) for x in things)
     what = "tensors with the graph behind them" if graph else "tensors or arrays"
     return ("history", f"{what} are collected{_in_box(chain, steps)}", filled_at(chain, steps),
@@ -197,14 +200,17 @@ def filled_at(chain: Chain, steps: list[Held]) -> str:
             if name.isidentifier():
                 owner = None if above is None else above.thing
                 before = r"\." if above is not None and above.name.startswith(".") else r"(?<![\w.])"
-                return _filled(before + re.escape(name) + FILLS, chain, owner)
+                again = rf"|\s*=(?!=)[^=]*(?<![\w.'\"]){re.escape(name)}\s*\+"          # name = name + […]
+                return _filled(rf"{before}{re.escape(name)}({FILLS}{again})", chain, owner)
     return ""
 
 
 def _filled(pattern: str, chain: Chain, owner: Any = None) -> str:
-    """The first line that matches: in the function that has the variable, then in the files that may know it."""
-    code = chain.root.code
-    found = line_in(code, pattern) if code is not None else ""
+    """The first line that matches: in the methods of the owner, in the function that has the variable, then in the
+    files that may know it."""
+    codes = [f.__code__ for f in vars(_class(owner)).values() if is_a(f, FunctionType)]
+    codes += [chain.root.code] if chain.root.code is not None else []
+    found = next((line for code in codes if (line := line_in(code, pattern))), "")
     return found or next((line for file in _files(chain, owner) if (line := _match(file, pattern))), "")
 
 
@@ -221,11 +227,15 @@ def line_in(code: CodeType, pattern: str) -> str:
 
 
 def _files(chain: Chain, owner: Any) -> list[str]:
-    titles = [type(owner).__module__] if owner is not None else []
+    titles = [_class(owner).__module__] if owner is not None else []
     titles += [chain.root.owner] if chain.root.code is None else []
     files = [getattr(sys.modules.get(t), "__file__", None) for t in titles]
     files += [chain.root.code.co_filename] if chain.root.code is not None else []
     return [f for f in files if f] + [*cells()]
+
+
+def _class(owner: Any) -> type:
+    return owner if is_a(owner, type) else type(owner)
 
 
 def _last_line(code: CodeType) -> int:
@@ -281,11 +291,21 @@ def _above_the_graph(things: Iterable) -> list:
 def cause_of_hook(hook: Any) -> Cause:
     """One that is registered at each step: the line that registers it, if its name is found there, else its own."""
     plain, name = _plain(hook), title(hook)
-    code = getattr(plain, "__code__", None)
-    pattern = rf"\bregister_\w*hook\w*\s*\(.*\b{re.escape(name)}\b" if name.isidentifier() else r"\bregister_\w*hook"
-    line = "" if code is None else _match(code.co_filename, pattern) or defined_at(hook)
+    code = getattr(plain, "__code__", None) or getattr(plain.__call__, "__code__", None)
+    line = "" if code is None else _registered_at(code, name.rpartition(".")[2]) or (
+        line_text_at(code.co_filename, code.co_firstlineno))
     return Cause("hook", f"the hook {name} is registered again at each step, and none is removed", line,
                  "register it once before the loop, or remove it: handle.remove(), or `with module.register_…(hook):`")
+
+
+def _registered_at(code: CodeType, name: str) -> str:
+    """Of a function without a name in its own lines; of others where it is named, of local ones after they are made."""
+    register = r"\bregister_\w*hook\w*\s*\("
+    if not name.isidentifier():
+        return line_in(code, register)
+    pattern = rf"{register}.*\b{re.escape(name)}\b"
+    first = code.co_firstlineno if "<locals>" in code.co_qualname else 1
+    return _match(code.co_filename, pattern, first) or _match(code.co_filename, pattern)
 
 
 # ---- hooks -------------------------------------------------------------------------------------

@@ -168,26 +168,33 @@ class LeakCheck:
 
     # -- judging
     def _grown(self) -> dict[Key, tuple[float, float]]:
-        """{group: (number, bytes) more a step} of those that rose between each two of the last looks."""
+        """{group: (number, bytes) more a step} of those that rose between each two of the last looks, and of those that
+        rose together with the other shapes from their line, as where batches differ in size."""
         if len(self._looks) < LOOKS:
             return {}
         last = self._looks[-LOOKS:]
         steps = last[-1].step - last[0].step
-        rates = {}
-        for key in last[-1].held:
-            counts = [look.held[key] for look in last]
-            if all(a < b for a, b in zip(counts, counts[1:])):
-                grown = last[-1].nbytes[key] - last[0].nbytes[key]
-                rates[key] = (counts[-1] - counts[0]) / steps, grown / steps
-        return rates
+        by_line: list[Counter] = [Counter() for _ in last]
+        for total, look in zip(by_line, last):
+            for key, n in look.held.items():
+                total[key[:2]] += n
+        alone = {key for key in last[-1].held if _rises([look.held[key] for look in last])}
+        lines = {key[:2] for key in alone} | {key[:2] for key in last[-1].held if key[1] == UNKNOWN}
+        together = {key for key in last[-1].held if key[:2] not in lines and last[-1].held[key] > last[0].held[key]
+                    and _rises([total[key[:2]] for total in by_line])}
+        begin, end = last[0], last[-1]
+        return {key: ((end.held[key] - begin.held[key]) / steps, (end.nbytes[key] - begin.nbytes[key]) / steps)
+                for key in end.held if key in alone or key in together}
 
     def _items(self, grown: Iterable[Key]) -> dict[Key, list]:
-        """The tensors and nodes of the groups, oldest first as far as the collector tells."""
-        items: dict[Key, list] = {key: [] for key in grown}
+        """The tensors and nodes of the groups, oldest first as far as the collector tells; of what was there before
+        the check only where nothing is new."""
+        there = {id(ref()) for ref in self._old}
+        new, old = ({key: list[Any]() for key in grown} for _ in range(2))
         for key, _, thing in groups(self._objects()):
-            if key in items:
-                items[key].append(thing)
-        return items
+            if key in new:
+                (old if id(thing) in there else new)[key].append(thing)
+        return {key: xs or old[key] for key, xs in new.items()}
 
     def _told(self, grown: dict, items: dict[Key, list]) -> Leaks:
         leaks: dict[tuple, list] = {}
@@ -235,6 +242,10 @@ class LeakCheck:
             if cause is not None:
                 rate = (n - known.get(id(box), 0)) / self.steps
                 yield Leak(cause, f"{rate:.3g} NumPy arrays", rate, rate * nbytes / n)
+
+
+def _rises(counts: list[int]) -> bool:
+    return all(a < b for a, b in zip(counts, counts[1:]))
 
 
 # ---- groups -----------------------------------------------------------------------------------
@@ -315,14 +326,14 @@ def _reach(x: Any, known: set[int]) -> set[int]:
 
 # ---- arrays -----------------------------------------------------------------------------
 def _arrays(box: Any, depth: int = 2) -> tuple[int, int]:
-    """(number, bytes) of the NumPy arrays of more than one element in a box, and in boxes in it."""
+    """(number, bytes) of the NumPy arrays in a box, and in boxes in it, that keep more than one element alive."""
     n = nbytes = 0
     inside = tuple(box.values() if is_a(box, dict) else box)
     if _HOLD_ARRAYS.isdisjoint(map(type, inside)):
         return 0, 0
     for v in inside:
-        if type(v) is np.ndarray and v.size > 1:
-            n, nbytes = n + 1, nbytes + v.nbytes
+        if type(v) is np.ndarray and (kept := _buffer(v)[1]) > v.itemsize:
+            n, nbytes = n + 1, nbytes + (v.nbytes if v.size > 1 else kept)
         elif depth > 1 and type(v) in BOXES:
             inner = _arrays(v, depth - 1)
             n, nbytes = n + inner[0], nbytes + inner[1]

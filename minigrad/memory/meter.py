@@ -119,7 +119,7 @@ def chain_costs(layers: Sequence[Callable], x: Tensor) -> list[LayerCost]:
     before = [(b.array, b.o.copy(b.array)) for b in buffers]
     try:
         with _replayed([(g, g.get_state()) for g in _streams((), {})]), changed(grad=True), watched() as watch:
-            h = Tensor(x.array, x.requires_grad)
+            h = Tensor(x.o.copy(x.array), x.requires_grad)   # a layer may write it
             for k, layer in enumerate(layers):
                 cost, h, leaves = _measured(layer, k, h, watch)
                 costs.append(cost)

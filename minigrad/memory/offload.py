@@ -48,9 +48,9 @@ class offload(Saver):
         super().__init__()
         if to not in ("host", "disk") or on_full not in ("keep", "raise"):
             raise ValueError(f'offload: to={to!r}, on_full={on_full!r}; take "host" or "disk", and "keep" or "raise"')
-        if min(min_bytes, prefetch, in_flight) < 0 or timeout_s <= 0:
-            raise ValueError(f"offload: min_bytes={min_bytes}, prefetch={prefetch}, in_flight={in_flight} must not be "
-                             f"negative, and timeout_s={timeout_s} positive")
+        if min(min_bytes, prefetch, in_flight, limit or 0) < 0 or not 0 < timeout_s <= threading.TIMEOUT_MAX:
+            raise ValueError(f"offload: min_bytes={min_bytes}, prefetch={prefetch}, in_flight={in_flight}, "
+                             f"limit={limit} must not be negative, and timeout_s={timeout_s} positive and finite")
         self.to, self.min_bytes, self.prefetch, self.on_full = to, min_bytes, prefetch, on_full
         self.folder, self.limit, self.in_flight, self.timeout_s = folder, limit, in_flight, timeout_s
         self.buffers = self.bytes_out = self.bytes_in = self.kept_bytes = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,7 +166,9 @@ def _all_arrays(objects: list, frames: list) -> Iterator[np.ndarray]:
     """Every array that something refers to: objects, or the variables of running functions."""
     arrays = _subclasses(np.ndarray)
     wanted = arrays | {tuple, dict}                          # those two are not tracked while they hold arrays alone
-    level: list[Any] = [*objects, *map(locals_of, frames)]
+    # No modules, whose dicts are among the objects: CPython 3.12 breaks the free list of `_asyncio` when it shows what
+    # that module refers to, and hangs the next time.
+    level: list[Any] = [*(x for x in objects if type(x) is not ModuleType), *map(locals_of, frames)]
     seen: set[int] = set()
     while level:
         boxes: list[Any] = []

@@ -64,10 +64,16 @@ class Tracker(Probe):
     """What `track` gives; it may be read within the block and after it."""
 
     def __init__(self, model: Module | None = None, optimizer: Optimizer | None = None, history: int = 200_000) -> None:
+        for name, given, kind in (("model", model, Module), ("optimizer", optimizer, Optimizer)):
+            if given is not None and not isinstance(given, kind):
+                raise TypeError(f"track: {name} must be a {kind.__name__} or None, got {type(given).__name__}")
+        if not isinstance(history, int) or history < 1:
+            raise ValueError(f"track: history is a number of events, at least 1, got {history!r}")
         self.model, self.optimizer = model, optimizer
         self.steps: list[int] = []           # the event after which each update ended
         self.marks: list[tuple[int, str, bool]] = []         # (event, phase, whether it begins)
         self._account = Account(history)
+        self._watch: Any = None
         self._stacks: dict[int, list[Frame]] = defaultdict(list)
         self._lanes: set[int] = set()
         self._lock = threading.RLock()
@@ -254,7 +260,7 @@ class Tracker(Probe):
     @property
     def lost(self) -> int:
         """Events that found the log full: their bytes are counted, but not who made them."""
-        return self._watch.lost
+        return 0 if self._watch is None else self._watch.lost
 
     def by_category(self) -> dict[str, int]:
         return dict(self._read().totals)

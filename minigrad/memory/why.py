@@ -157,10 +157,12 @@ def _above(level: list[Held], seen: set[int], frames: list[FrameType], end: floa
     for holder in gc.get_referrers(*things):
         if time.monotonic() > end:
             return held_by, False
-        if id(holder) in seen or id(holder) in skip or _is_ours(holder) or is_a(holder, type | ModuleType):
+        if id(holder) in seen or id(holder) in skip or _is_ours(holder) or is_a(holder, ModuleType):
+            continue
+        below = next((known[id(r)] for r in gc.get_referents(holder) if id(r) in known), None)
+        if is_a(holder, type) and (below is None or not is_a(below.thing, dict)):       # but for its own variables
             continue
         seen.add(id(holder))
-        below = next((known[id(r)] for r in gc.get_referents(holder) if id(r) in known), None)
         if below is not None:
             held_by.append(_joined(holder, below))
     return held_by + _unseen_holders(known, seen, frames), True
@@ -168,7 +170,7 @@ def _above(level: list[Held], seen: set[int], frames: list[FrameType], end: floa
 
 def _joined(holder: Any, below: Held) -> Held:
     """`holder` above `below`; the `__dict__` of an object, and the tuples of a Node, are no steps of their own."""
-    if below.below is not None and _peek(holder, "__dict__") is below.thing:
+    if below.below is not None and (is_a(holder, type) or _peek(holder, "__dict__") is below.thing):
         return Held(holder, below.below, "." + below.name[2:-2])
     if below.below is not None and is_a(holder, Node) and below.thing is holder.edges:
         return Held(holder, below.below, f".edges{below.name}")
@@ -261,7 +263,7 @@ def _kind(thing: Any) -> str:
         return f"{thing.__qualname__}()"
     if is_a(thing, FrameType):
         return f"the ended call {thing.f_code.co_name}() ({thing.f_code.co_filename}:{thing.f_lineno})"
-    return type(thing).__name__
+    return thing.__name__ if is_a(thing, type) else type(thing).__name__
 
 
 __all__ = ["Chain", "Held", "Variable", "chains", "locals_of", "variables", "why_alive"]

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.events import Trace
 from minigrad.profiler.recorder import MAIN, OUTSIDE, Recorder, Totals, title
 from minigrad.sites import call_site, line_text, site_text
 from minigrad.tensor import changed, current
-from minigrad.trace import Trace
 
 PACKAGE = __name__.split(".")[0]
 BETWEEN = ("backward", OUTSIDE)                               # kinds that are no work of their own: Python between ops
@@ -239,7 +239,10 @@ class Profile:
     def __str__(self) -> str:
         return import_module(f"{PACKAGE}.viz.profile").text(self)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
+        """None before the end, where a notebook then shows `repr`."""
+        if self._recorder is None or self._recorder.running:
+            return None
         return import_module(f"{PACKAGE}.viz.profile").html(self)
 
     def __repr__(self) -> str:

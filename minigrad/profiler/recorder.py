@@ -11,11 +11,11 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
+from minigrad.events import Trace
 from minigrad.probes import PHASES, Probe
 from minigrad.profiler.costs import UNKNOWN, Costs, op_key
 from minigrad.sites import call_site, frame, site_text
 from minigrad.tensor import current
-from minigrad.trace import Trace
 
 MAIN = "main"                                                 # the stream of the thread that measures
 OUTSIDE = "outside"                                           # the kind of what surrounds everything

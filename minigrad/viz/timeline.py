@@ -1,6 +1,6 @@
 """A trace as a timeline of characters: a line a stream, a letter a name.
 
-After `minigrad/trace.py`, whose events it shows; nothing of the graph view is used.
+After `minigrad/events.py`, whose events it shows; nothing of the graph view is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.trace import Trace
+from minigrad.events import Trace
 
 NOTHING, OTHER = " ", "·"
 

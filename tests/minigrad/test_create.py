@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad import streams
+from minigrad.checkpoint import checkpoint
 from minigrad.errors import DTypeError, GraphError
 
 
@@ -235,6 +237,20 @@ def test_a_state_replays_and_a_private_stream_disturbs_nobody():
     c = mg.rand(2, generator=private).tolist()
     private.set_state(saved)
     assert mg.rand(2, generator=private).tolist() == c and private.initial_seed() == 3
+
+
+def test_an_own_stream_stands_in_for_the_processs_in_its_context():
+    mg.manual_seed(4)
+    before = mg.get_rng_state().tolist()
+    with streams.drawing_from(mg.Generator(9)), streams.own_stream(mg.Generator(8)):
+        first = mg.randn(3).tolist()
+        assert mg.get_rng_state().tolist() == [8, 1]
+        assert mg.manual_seed(8).initial_seed() == 8 and mg.randn(3).tolist() == first
+        x = mg.ones(50, requires_grad=True)
+        y = checkpoint(lambda x: mg.nn.functional.dropout(x, 0.5), x)
+        y.sum().backward()                           # what is dropped again is drawn again from the same place
+        assert x.grad.tolist() == y.tolist()
+    assert mg.get_rng_state().tolist() == before
 
 
 @pytest.mark.parametrize("state", [None, [1, 2], mg.tensor([1]), mg.tensor([1.0, 2.0]), mg.tensor([-1, 2])])

@@ -277,3 +277,81 @@ def test_arrays_and_detached_tensors():
         report = find_leaks(step)
         assert [leak.kind for leak in report.leaks] == ["history"] and f"{name}.append(" in report.leaks[0].line
         assert report.leaks[0].nbytes == 8 * 3 * 4 and report.leaks[0].count == 1
+
+
+# ---- lines and holders that are easily confused ---------------------------------------------------
+def test_the_line_of_a_hook_is_its_own_where_others_register_too():
+    net, opt = trainer()
+    net[2].register_forward_hook(lambda m, i, o: None)
+
+    class Look:
+        def see(self, module, args, out):
+            pass
+
+        def __call__(self, module, args, out):
+            pass
+
+    look = Look()
+    hooks = {"lambda": lambda: net[0].register_forward_hook(lambda m, i, o: None),
+             "method": lambda: net[0].register_forward_hook(look.see),
+             "object": lambda: net[0].register_forward_hook(Look())}
+    for name, register in hooks.items():
+        (leak,) = find_leaks(register, 6).leaks
+        assert leak.kind == "hook" and f'"{name}": lambda' in leak.line, leak
+
+
+def test_a_holder_from_before_the_check_is_not_blamed():
+    w, new = mg.ones(3, requires_grad=True), {}
+
+    def made():
+        return w * 2
+
+    old = [made() for _ in range(50)]
+    (leak,) = find_leaks(lambda: new.setdefault(len(new), made()), 8).leaks
+    assert len(old) == 50 and "`new`" in leak.cause.words and "new.setdefault(" in leak.line, leak
+
+
+class Shared:
+    seen: list = []
+
+    def add(self, x):
+        Shared.seen.append(x)
+
+
+def test_history_in_a_variable_of_a_class():
+    w, shared = mg.ones(3, requires_grad=True), Shared()
+    try:
+        (leak,) = find_leaks(lambda: shared.add(w * 2), 8).leaks
+    finally:
+        Shared.seen.clear()
+    assert leak.kind == "history" and "Shared.seen.append(x)" in leak.line, leak
+
+
+def test_history_in_a_list_within_a_dict():
+    w, log = mg.ones(3, requires_grad=True), {"loss": [], "accuracy": []}
+    (leak,) = find_leaks(lambda: log["loss"].append((w * 2).sum()), 8).leaks
+    assert leak.kind == "history" and 'log["loss"].append(' in leak.line, leak
+
+
+def test_history_of_batches_that_differ_in_size():
+    w, kept, sizes = mg.ones(9, requires_grad=True), [], iter([3, 1, 8, 2, 5, 9, 4, 7, 6, 2, 8, 1])
+    (leak,) = find_leaks(lambda: kept.append(w[:next(sizes)] * 2), 12).leaks
+    assert leak.kind == "history" and "kept.append(" in leak.line and 0 < leak.nbytes, leak
+    sizes = iter([3, 1, 8, 2, 5, 9, 4, 7, 6, 2, 8, 1])
+    assert not find_leaks(lambda: (w[:next(sizes)] * 2).sum().backward(), 12).leaks
+
+
+def test_a_total_in_a_box_is_no_history():
+    w, total = mg.ones(3, requires_grad=True), [0]
+
+    def step():
+        total[0] = total[0] + (w * 2).sum()  # leaks here
+
+    the_leak(find_leaks(step, 8), "running", test_a_total_in_a_box_is_no_history)
+
+
+def test_an_array_of_one_element_may_hold_a_large_one():
+    kept = []
+    (leak,) = find_leaks(lambda: kept.append(np.ones(1000)[:1]), 8).leaks
+    assert leak.nbytes == 8000
+    assert not find_leaks(lambda: kept.append(np.ones(1)), 8).leaks

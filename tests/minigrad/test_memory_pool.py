@@ -224,3 +224,9 @@ def test_a_process_ends_cleanly_with_arrays_alive(inside):
     mine = "mine" in inside
     assert done.returncode == mine and (mine or done.stdout == "100000.0\n")
     assert ("KeyError: 'mine'" in done.stderr) if mine else not done.stderr
+
+
+def test_a_limit_below_one_segment_says_what_would_do():
+    with pytest.raises(MemoryError, match="raise the limit to 20,971,520 bytes"):
+        with mg.memory.pool(limit=5 << 20):
+            np.ones(2 << 20, np.uint8)

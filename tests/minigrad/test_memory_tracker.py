@@ -118,7 +118,7 @@ def test_a_batch_is_input_also_when_the_graph_saves_it():
         x, y = next(iter(mg.utils.data.DataLoader(data, batch_size=8)))
         loss = F.mse_loss(model(x * 1.0), y)
         grown = t.by_category()["input"] - before
-        assert x.array.nbytes * 2 + y.array.nbytes <= grown <= x.array.nbytes * 2 + y.array.nbytes + 200
+        assert abs(grown - x.array.nbytes * 2 - y.array.nbytes) <= 200      # the process has arrays of its own
     assert loss.requires_grad
 
 
@@ -131,9 +131,10 @@ def test_what_a_checkpoint_computes_again_is_alive_in_backward_alone():
         for b in blocks:
             b.zero_grad()
         with mg.memory.track() as t:
+            start = t.by_category()
             y = sum((mg.utils.checkpoint.checkpoint(b, x, use_reentrant=False) if checkpointed else b(x)).sum()
                     for b in blocks)
-            held = t.by_category()["activation"]
+            held = grown(t, start)["activation"]
             y.backward()
             check(t)
         return held, t.peak, t.at_peak().phase
@@ -212,3 +213,18 @@ def test_second_derivatives_and_hooks():
         check(t)
         assert t.live == memory_account.counted_bytes()
     assert x.grad.shape == (100,) and grown(t, start)["gradient"] == 400
+
+
+def test_no_module_is_asked_what_it_refers_to(monkeypatch):
+    """CPython 3.12: after `asyncio` has run, as in a notebook's kernel, `gc.get_referents(_asyncio)` hangs the second
+    time."""
+    asked, plain = [], gc.get_referents
+
+    def get_referents(*objects):
+        asked.extend(type(x) for x in objects)
+        return plain(*(x for x in objects if type(x) is not type(gc)))
+
+    monkeypatch.setattr(gc, "get_referents", get_referents)
+    with mg.memory.track() as t:
+        mg.ones(10, requires_grad=True).sum().backward()
+    assert asked and type(gc) not in asked and t.live

@@ -387,3 +387,9 @@ def test_no_thread_is_left(folder):
     with offload(folder=folder, min_bytes=0):
         deep(mg.randn(5).requires_grad_()).backward()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("wrong", [{"limit": -1}, {"timeout_s": float("nan")}, {"timeout_s": float("inf")}])
+def test_numbers_that_are_no_limits_are_refused(wrong):
+    with pytest.raises(ValueError, match="must not be negative"):
+        mg.memory.offload(**wrong)

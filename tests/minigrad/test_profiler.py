@@ -390,3 +390,9 @@ def test_data_text_and_html():
     assert html.count("<table>") == html.count("</table>") == 3 and "<script" not in html
     with pytest.raises(ValueError, match="one row"):
         view.text(p, rows=0)
+
+
+def test_a_notebook_shows_a_profile_that_still_runs_in_words():
+    with mg.profile() as p:
+        assert p._repr_html_() is None
+    assert "<table" in p._repr_html_()

@@ -240,3 +240,13 @@ assert "numba" in sys.modules
 def test_off_nothing_is_loaded():
     done = subprocess.run([sys.executable, "-c", OFF], capture_output=True, encoding="utf-8", timeout=120)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_what_track_is_given_is_looked_at_and_a_tracker_may_be_read_before():
+    for wrong in ({"model": "net"}, {"optimizer": nn.Linear(2, 2)}):
+        with pytest.raises(TypeError, match="track: (model|optimizer) must be"):
+            mg.memory.track(**wrong)
+    for history in (0, -5, "many"):
+        with pytest.raises(ValueError, match="history"):
+            mg.memory.track(history=history)
+    assert "0 B alive" in str(mg.memory.track())

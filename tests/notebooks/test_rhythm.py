@@ -10,7 +10,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 LINES = 15
 OF_A_MACHINE = re.compile(
-    r"0x[0-9a-fA-F]{6,}|ipykernel|/tmp/|/home/|/root/|/Users/|site-packages|[A-Z]:\\"
+    r"0x[0-9a-fA-F]{6,}|ipykernel|/tmp/|/home/|/root/|/Users/|site-packages|[A-Z]:\\\\"
 )
 
 each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

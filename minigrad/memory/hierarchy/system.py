@@ -81,7 +81,7 @@ def _of_macos() -> tuple[Cache, ...]:
 
 def _sysctl(name: str) -> int | None:
     try:
-        done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5)
+        done = subprocess.run(["sysctl", "-n", name], capture_output=True, encoding="utf-8", timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return _nbytes(done.stdout.strip())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import minigrad as mg
-from minigrad.trace import Event, Trace
+from minigrad.events import Event, Trace
 from minigrad.viz import timeline
 
 module = sys.modules[Trace.__module__]                       # `mg.trace` is the trace of a matrix
@@ -240,3 +240,19 @@ def test_the_trace_of_a_matrix_keeps_its_name():
 
 def test_columns_have_the_dtypes_that_are_written_down():
     assert small().table.dtype == module.ROW and isinstance(small().column("flops"), np.ndarray)
+
+
+@pytest.mark.parametrize("wrong", [{"rank": 1 << 40}, {"flops": 1 << 63}, {"flops": -5}, {"bytes": 1 << 70}])
+def test_a_number_without_room_is_refused_and_nothing_else_is_lost(wrong):
+    trace = Trace([Event(0, "main", "a", "op", 0.0, 1.0)])
+    row = {"rank": 0, "stream": "main", "name": "b", "kind": "op", "start_s": 1.0, "end_s": 2.0}
+    with pytest.raises(ValueError, match="'b' has rank"):
+        trace.add(**row | wrong)
+    trace.add(**row)
+    assert [e.name for e in trace] == ["a", "b"]
+
+
+@pytest.mark.parametrize("ts", ['"abc"', "1e999999999", "null"])
+def test_times_that_are_none_are_told(ts):
+    with pytest.raises(ValueError, match="not Chrome's trace format"):
+        Trace.from_chrome(f'[{{"ph": "X", "pid": 0, "tid": 0, "name": "a", "ts": {ts}}}]')

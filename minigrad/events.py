@@ -125,9 +125,12 @@ class Trace:
             flops: int | None = None, bytes: int | None = None, args: Mapping[str, Any] | None = None) -> None:
         """Add one event, whose fields these are."""
         names = self._names
+        counts = -1 if flops is None else index(flops), -1 if bytes is None else index(bytes)
+        if not (-1 << 31 <= index(rank) < 1 << 31 and -1 <= min(counts) <= max(counts) < 1 << 63):
+            raise ValueError(f"Trace: {name!r} has rank={rank}, flops={flops}, bytes={bytes}; a rank has 31 bits, the "
+                             "others are at least 0 and have 63")
         self._tail.append((index(rank), names[stream], names[name], names[kind], float(start_s), float(end_s),
-                           -1 if flops is None else index(flops), -1 if bytes is None else index(bytes),
-                           -1 if args is None else self._args.put(args)))
+                           *counts, -1 if args is None else self._args.put(args)))
         if len(self._tail) >= CHUNK:
             self._settle()
 
@@ -327,7 +330,7 @@ class Trace:
                 trace.add(int(row["pid"]), stream, row["name"], row.get("cat", ""), float(start.scaleb(-6, EXACT)),
                           float(end.scaleb(-6, EXACT)), flops, nbytes, args)
             return trace
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as e:
             raise ValueError(f"Trace: not Chrome's trace format: {type(e).__name__}: {e}") from e
 
     # -- as a file

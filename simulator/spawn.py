@@ -1,0 +1,204 @@
+"""`spawn`: run one program on many ranks, and what came of it.
+
+    def program(comm, n):
+        return comm.all_reduce(mg.ones(n) * comm.rank)
+
+    result = spawn(program, 4, 1000, cluster=cluster("4 x A100"))
+    result.values, result.time_s, result.nbytes
+
+After `executors/`.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from minigrad import observe
+from minigrad.events import Trace
+from minigrad.memory.handler import watched
+from minigrad.sim import sim_device
+from simulator.charging import Charge
+from simulator.clocks import Clocks, replay
+from simulator.cluster import Cluster, uniform
+from simulator.communicator import Communicator, line_of
+from simulator.errors import CommunicationError, RankFailed
+from simulator.executors.local import World
+from simulator.holdings import Holdings
+from simulator.network import Network
+from simulator.units import show
+
+EXECUTORS = ("local",)
+DEVICES = ("cpu", "sim")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run of `spawn` gave: `values` by rank (None where it failed), `failures` by rank, and the messages.
+
+    `nbytes[src, dst]` are the bytes that were sent; `peak_bytes` those that each rank held at most, on its simulated
+    device or in arrays of the host, where that was asked for (else empty).  Times are modelled: the same on any
+    computer."""
+
+    values: list[Any]
+    failures: dict[int, BaseException]
+    nbytes: np.ndarray
+    peak_bytes: list[int]
+    cluster: Cluster
+    clocks: Clocks = field(repr=False)
+
+    @property
+    def world_size(self) -> int:
+        return len(self.values)
+
+    @property
+    def time_s(self) -> float:
+        """When the last rank, or the last message, was done."""
+        return self.clocks.end_s()
+
+    @property
+    def times_s(self) -> list[float]:
+        """The end of each rank's own program."""
+        return [self.clocks.time_s(rank) for rank in range(self.world_size)]
+
+    @property
+    def trace(self) -> Trace:
+        """What each rank computed, waited for and sent, and when."""
+        return self.clocks.trace
+
+    @cached_property
+    def link_nbytes(self) -> list[int]:
+        """Bytes over each link of the topology, in the order of its edges."""
+        return list(self.clocks.network.link_bytes)
+
+    def on(self, cluster: Cluster) -> Clocks:
+        """The clocks of what was done, had the messages gone over this cluster.  Computing takes as long as it did, and
+        the program is not run again: it may have asked the time."""
+        if cluster.world_size != self.world_size:
+            raise ValueError(f"on: {self.world_size} ranks ran, the cluster has {cluster.world_size} devices")
+        return replay(self.clocks.program(), Network(cluster), self.world_size)
+
+    def __str__(self) -> str:
+        rows = [f"{self.world_size} ranks, {show(self.time_s, 's')}, {show(float(self.nbytes.sum()), 'B')} sent"]
+        for rank, time_s in enumerate(self.times_s):
+            failed = self.failures.get(rank)
+            note = f"  {type(failed).__name__}: {str(failed).splitlines()[0]}" if failed else ""
+            out, into = (show(float(n.sum()), "B") for n in (self.nbytes[rank], self.nbytes[:, rank]))
+            rows.append(f"  rank {rank:<4} {show(time_s, 's'):>10}  sent {out:>10}  received {into:>10}{note}")
+        return "\n".join(rows)
+
+
+def spawn(program: Callable[..., Any], world_size: int | None = None, *args: Any, cluster: Cluster | None = None,
+          executor: str = "local", timeout: float | None = None, check: bool = True, device: str = "cpu",
+          timed: bool = False, memory: bool = False, **kwargs: Any) -> Result:
+    """Run `program(comm, *args, **kwargs)` on each of `world_size` ranks.
+
+    `cluster`: the machine that prices messages and computing, by default A100s of which each pair has a link of its
+    own.  `timeout`: seconds of the real clock.  `check`: raise where a rank failed; else the others go on without it,
+    and `failures` says what happened.  `device`: "sim" gives each rank a simulated device of its own (`comm.device`)
+    with as much memory as that of the cluster; one run at a time can have these.  `timed`: minigrad's ops let the clock
+    of their rank go on by what its device needs for them (`cost.py`); else only `comm.compute` does.  `memory`: count
+    the bytes of host arrays that each rank makes and holds, for `peak_bytes`, and raise in one that holds more than its
+    device has, at its next call; needs numba.
+
+    Random numbers of each rank begin where the caller's stream is, and nobody outside sees their draws.  Raises
+    RankFailed from the exception of the first rank that raised; CollectiveMismatch, Deadlock, UnreceivedMessage;
+    RankTimeout.  Whatever happens, no rank is left running."""
+    if executor not in EXECUTORS:
+        raise ValueError(f"spawn: executor {executor!r} is none of {', '.join(EXECUTORS)}")
+    if device not in DEVICES:
+        raise ValueError(f"spawn: device {device!r} is none of {', '.join(DEVICES)}")
+    machine = _machine(world_size, cluster)
+    size = machine.world_size
+    world = World(size, machine)
+    if memory and device == "sim":
+        raise ValueError('spawn: memory=True counts arrays of the host; device="sim" has an account of its own')
+    with _devices(machine if device == "sim" else None) as sims, _holdings(world, machine, memory):
+        programs = [partial(_program, program, world, rank, device, timed, args, kwargs) for rank in range(size)]
+        world.run(programs, timeout, check)
+        peaks = list(world.holdings.peak) if world.holdings else [sim.peak for sim in sims]
+    error = world.error
+    if isinstance(error, CommunicationError) and not check:
+        for rank in range(size):
+            if world.returned.get(rank) == "was stopped":
+                world.failures.setdefault(rank, error)
+    if error is not None and (check or error not in world.failures.values()):
+        raise _told(world)
+    return Result(world.values, dict(sorted(world.failures.items())), world.nbytes, peaks, machine, world.clocks)
+
+
+def _program(program: Callable[..., Any], world: World, rank: int, device: str, timed: bool, args: tuple,
+             kwargs: dict[str, Any]) -> Any:
+    comm = Communicator(rank, world, world.groups[0], f"sim:{rank}" if device == "sim" else "cpu")
+    with observe(Charge(comm)) if timed else nullcontext():
+        return program(comm, *args, **kwargs)
+
+
+def _machine(world_size: int | None, cluster: Cluster | None) -> Cluster:
+    if world_size is None:
+        if cluster is None:
+            raise TypeError("spawn: give world_size, or a cluster, which has as many ranks as devices")
+        return cluster
+    if isinstance(world_size, bool) or index(world_size) < 1:
+        raise ValueError(f"spawn: world_size is a number of ranks from 1, got {world_size!r}")
+    if cluster is not None and cluster.world_size != world_size:
+        raise ValueError(f"spawn: world_size={world_size}, and the cluster has {cluster.world_size} devices. One rank "
+                         f"runs on each: leave world_size out, or make the cluster smaller")
+    return cluster or uniform(world_size)
+
+
+@contextmanager
+def _devices(cluster: Cluster | None):
+    """The simulated devices of the ranks, with the limits of the cluster meanwhile."""
+    sims = [sim_device(rank) for rank in range(cluster.world_size)] if cluster else []
+    before = [(sim.limit, sim.peak) for sim in sims]
+    try:
+        for sim, spec in zip(sims, cluster.devices if cluster else ()):
+            sim.limit = int(spec.memory_bytes)
+            sim.reset_peak()
+        yield sims
+    finally:
+        for sim, (limit, peak) in zip(sims, before):
+            sim.limit, sim.peak = limit, max(sim.peak, peak)
+
+
+@contextmanager
+def _holdings(world: World, cluster: Cluster, wanted: bool) -> Iterator[None]:
+    """Count what each rank holds meanwhile."""
+    with watched(capacity=16) if wanted else nullcontext() as watch:
+        if watch is not None:
+            world.holdings = Holdings(watch, [spec.memory_bytes for spec in cluster.devices])
+        yield
+
+
+def _told(world: World) -> BaseException:
+    """The error of the whole run; one of a rank's own program as RankFailed."""
+    error = world.error
+    rank = next((r for r, e in world.failures.items() if e is error), None)
+    if isinstance(error, CommunicationError) or rank is None or error is None:
+        return error or RuntimeError("spawn: ended without a reason")
+    others = world.size - 1
+    told = RankFailed(f"rank {rank} of {world.size} raised {type(error).__name__}: {error}{_at(error)}"
+                      + f"; the other {others} were stopped" * (others > 0), rank, dict(world.failures))
+    told.__cause__ = error
+    return told
+
+
+def _at(error: BaseException) -> str:
+    """The user's innermost line in a traceback."""
+    from simulator.communicator import OURS
+
+    found, tb = "", error.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        found = found if code.co_filename in OURS else f", at {line_of(code, tb.tb_lasti)}"
+        tb = tb.tb_next
+    return found
+
+
+__all__ = ["Result", "spawn"]
