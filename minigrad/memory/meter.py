@@ -15,6 +15,7 @@ from minigrad.checkpoint import _replayed, _streams, nodes_since
 from minigrad.function import Function
 from minigrad.memory.handler import Watch, watched
 from minigrad.nn.module import Module
+from minigrad.ops.shape import clone
 from minigrad.ops.op import Op
 from minigrad.probes import Probe, probes_of
 from minigrad.sweep import sweep_probed
@@ -121,7 +122,7 @@ def chain_costs(layers: Sequence[Callable], x: Tensor) -> list[LayerCost]:
         with _replayed([(g, g.get_state()) for g in _streams((), {})]), changed(grad=True), watched() as watch:
             h = Tensor(x.o.copy(x.array), x.requires_grad)   # a layer may write it
             for k, layer in enumerate(layers):
-                cost, h, leaves = _measured(layer, k, h, watch)
+                cost, h, leaves = _measured(layer, k, _as_result(h), watch)
                 costs.append(cost)
                 uses.append(leaves)
     finally:
@@ -129,6 +130,15 @@ def chain_costs(layers: Sequence[Callable], x: Tensor) -> list[LayerCost]:
             array[...] = values
     often = {key for k, leaves in enumerate(uses) for key in leaves if any(key in other for other in uses[:k])}
     return [_with_more(c, sum(leaves[key] for key in often & leaves.keys())) for c, leaves in zip(costs, uses)]
+
+
+def _as_result(x: Tensor) -> Tensor:
+    """A leaf's memory as if an operation had made it: a layer may work in place."""
+    if not x.requires_grad:
+        return x
+    t = clone(x)
+    t.array = x.array
+    return t
 
 
 def _with_more(c: LayerCost, nbytes: int) -> LayerCost:
