@@ -3,10 +3,9 @@
 The models are in parts/minigrad_models.py, f and g in parts/minigrad_recurrent.py.
 """
 
-import numpy as np
-
-import minigrad as mg
+import minigrad as mg  # noqa: I001 - before NumPy, where the names of installed packages stand in order
 import minigrad.nn.functional as F
+import numpy as np
 from benchmarks import workloads
 from benchmarks.peers.parts import minigrad_models as models, minigrad_recurrent
 from benchmarks.workloads import Step
