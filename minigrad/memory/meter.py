@@ -15,8 +15,8 @@ from minigrad.checkpoint import _replayed, _streams, nodes_since
 from minigrad.function import Function
 from minigrad.memory.handler import Watch, watched
 from minigrad.nn.module import Module
-from minigrad.ops.shape import clone
 from minigrad.ops.op import Op
+from minigrad.ops.shape import clone
 from minigrad.probes import Probe, probes_of
 from minigrad.sweep import sweep_probed
 from minigrad.tensor import LEAF, Node, Tensor, changed, current, tick
