@@ -103,7 +103,7 @@ class Steps:
             "offload to disk": (self.offloaded, 2 * WAITING + around),
             "release the batch": (lambda: self.step(let_go=True), 2 * n + around - 1),
             "relu": (lambda: self.step(layers=self.relus[OutOfPlace]), n + around_relu),
-            "relu in place": (lambda: self.step(layers=self.relus[InPlace]), 2 * n + around_relu),
+            "relu in place": (lambda: self.step(layers=self.relus[InPlace]), n + around_relu),
         }
 
     def around(self, layers: list, saved: int) -> float:

@@ -38,7 +38,7 @@ def overwrite(x: Tensor, out: Tensor, what: str, since: int | None = None) -> Te
                 x.family.writes += 1
         _hand_on_retained(old, x)
     store(x, out)
-    if since is None and x.__class__ is Tensor and out.node.__class__ is Node and x.node is out.node:
+    if x.__class__ is Tensor and out.node.__class__ is Node and x.node is out.node:
         _save_here(x, out)
     return x
 

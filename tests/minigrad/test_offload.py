@@ -386,7 +386,7 @@ def test_no_thread_is_left(folder):
     before = threading.active_count()
     with offload(folder=folder, min_bytes=0):
         deep(mg.randn(5).requires_grad_()).backward()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 @pytest.mark.parametrize("wrong", [{"limit": -1}, {"timeout_s": float("nan")}, {"timeout_s": float("inf")}])
