@@ -188,14 +188,20 @@ def variables(python: str) -> dict[str, str]:
 
 
 def run(command: list[str], cwd: Path | None = None, **more: str) -> int:
-    """Runs to the end and gives the exit code, 128 + n after signal n. Ctrl-C is the child's."""
+    """Runs to the end and gives the exit code, 128 + n after signal n. Ctrl-C and a polite kill are
+    the child's first; once it has ended, so do we."""
     with tempfile.TemporaryDirectory(prefix="minigrad-", ignore_cleanup_errors=True) as runtime:
         env = {"JUPYTER_RUNTIME_DIR": runtime} | variables(command[0]) | more
         with subprocess.Popen(command, cwd=cwd, env=env) as process:
-            signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+            told: list[int] = []
+            signal.signal(signal.SIGTERM, lambda n, _: (told.append(n), process.terminate()))
             while True:
                 try:
                     code = process.wait()
-                    return code if code >= 0 else 128 - code
+                    break
                 except KeyboardInterrupt:
-                    continue
+                    told.append(signal.SIGINT)
+    code = code if code >= 0 else 128 - code
+    if told:
+        raise SystemExit(code)
+    return code

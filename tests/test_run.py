@@ -354,16 +354,16 @@ def test_children_speak_utf8_and_find_the_project(capfd):
 
 @pytest.mark.skipif(os.name == "nt", reason="there a polite kill is a hard one")
 def test_a_polite_kill_reaches_the_child():
-    """`kill` of run.py ends what it started, and gives its exit code on."""
+    """`kill` of run.py ends what it started, gives its exit code on, and starts nothing more."""
     child = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7));"
     child += "print('up', flush=True); time.sleep(60)"
-    parent = f"from environment import run, sys; sys.exit(run([sys.executable, '-c', {child!r}]))"
+    parent = f"from environment import run, sys; run([sys.executable, '-c', {child!r}]); print(1)"
     with subprocess.Popen(
         [sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=ROOT / "requirements"
     ) as process:
         assert process.stdout.readline() == b"up\n"
         process.terminate()
-        assert process.wait(timeout=20) == 7
+        assert process.wait(timeout=20) == 7 and process.stdout.read() == b""
 
 
 def test_the_doctor_runs_without_an_environment(project, capsys):

@@ -87,7 +87,9 @@ class LeakCheck:
 
     With `strict` a leak, or too few steps to tell, raises AssertionError at the end.  Within the block what was there
     before is left out of collections (`gc.freeze`), and the collector is switched off for some steps, to see what only
-    it frees; afterwards all is as it was, after an error too."""
+    it frees; afterwards all is as it was, after an error too, but what the program itself had frozen is not."""
+
+    _open = 0                                                # checks within whose blocks we are
 
     def __init__(self, strict: bool = False) -> None:
         self.strict, self.steps, self.report = strict, 0, Leaks(0, ())
@@ -97,7 +99,9 @@ class LeakCheck:
     def __enter__(self) -> LeakCheck:
         if self._looks or self.steps:
             raise RuntimeError("LeakCheck: one check watches one loop. Make another one")
-        self._was_enabled, self._nested = gc.isenabled(), bool(gc.get_freeze_count())
+        self._was_enabled, self._nested = gc.isenabled(), LeakCheck._open > 0
+        if not self._nested:
+            gc.unfreeze()                                    # a new Python 3.12 has some objects frozen
         gc.collect()
         objects = gc.get_objects()
         self._boxes = arrays_in(objects)
@@ -107,6 +111,7 @@ class LeakCheck:
         if self._freezes:
             gc.freeze()
         gc.disable()
+        LeakCheck._open += 1
         return self
 
     def __exit__(self, kind, *_) -> None:
@@ -119,6 +124,7 @@ class LeakCheck:
                 self.report = self._told(grown, items)
         finally:
             self._thaw()
+            LeakCheck._open -= 1
             (gc.enable if self._was_enabled else gc.disable)()
             self._old, self._looks[:-1] = [], []
         if kind is None and self.strict and (self.report.leaks or self.steps < LOOKS):

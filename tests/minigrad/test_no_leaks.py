@@ -226,3 +226,14 @@ def test_looking_keeps_nothing_alive():
     finally:
         gc.enable()
     assert freed and "variable `h`" in told
+
+
+def test_what_the_program_froze_is_asked_too():
+    losses, net = [], nn.Linear(3, 3)
+    gc.freeze()
+    try:
+        report = mg.memory.find_leaks(lambda: losses.append(net(mg.ones(2, 3)).sum()), steps=8)
+    finally:
+        gc.unfreeze()
+    (leak,) = report.leaks
+    assert leak.kind == "history" and "losses" in str(leak)
