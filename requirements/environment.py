@@ -194,7 +194,12 @@ def run(command: list[str], cwd: Path | None = None, **more: str) -> int:
         env = {"JUPYTER_RUNTIME_DIR": runtime} | variables(command[0]) | more
         with subprocess.Popen(command, cwd=cwd, env=env) as process:
             told: list[int] = []
-            signal.signal(signal.SIGTERM, lambda n, _: (told.append(n), process.terminate()))
+
+            def pass_on(number: int, _) -> None:
+                told.append(number)
+                process.terminate()
+
+            signal.signal(signal.SIGTERM, pass_on)
             while True:
                 try:
                     code = process.wait()
