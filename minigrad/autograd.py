@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from minigrad.anomaly import WATCH, detect_anomaly, is_anomaly_enabled, set_dete
 from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import DTypeError, GraphError, ShapeError
+from minigrad.leaves import LeafHooks, accumulate, deposit, run_hooks
 from minigrad.ops.shape import stack
-from minigrad.probes import begin, end, phase, probes_of
+from minigrad.probes import phase, probes_of
 from minigrad.rows import Rows
-from minigrad.sweep import Edge, accumulate, hooked, run_hooks, sweep, sweep_fully, sweep_probed
+from minigrad.sweep import Edge, hooked, sweep, sweep_fully, sweep_probed
 from minigrad.tensor import LEAF, InferenceTensor, Node, Tensor, changed, current, is_inference, tick
 
 
@@ -63,12 +65,26 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Removab
     """Call `hook(gradient)` each time x's whole gradient is known; a Tensor it returns takes its place."""
     if x.node is None:
         raise GraphError("register_hook: this tensor requires no gradient; call requires_grad_() first")
-    if x.node is LEAF:
-        x.hooks = {} if x.hooks is None else x.hooks
-        hooks = x.hooks
-    else:
-        hooks = hooked(x.node).hooks
+    hooks: dict[int, Callable] = _leaf_hooks(x) if x.node is LEAF else hooked(x.node).hooks
     key = tick()
+    hooks[key] = hook
+    return RemovableHandle(hooks, key)
+
+
+def _leaf_hooks(x: Tensor) -> LeafHooks:
+    if x.hooks is None:
+        x.hooks = LeafHooks()
+    return cast(LeafHooks, x.hooks)
+
+
+def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    """Call `hook(x)` each time a backward has added x's whole gradient to `x.grad`: as soon as it is complete, while
+    the rest of the walk is still to come.  For leaves; it may write to `x` and to `x.grad`."""
+    if x.node is not LEAF:
+        raise GraphError("register_post_accumulate_grad_hook: only a leaf that requires a gradient accumulates one; "
+                         "this one " + ("requires none" if x.node is None else "was made by an operation"))
+    hooks, key = _leaf_hooks(x).after, tick()
+    LeafHooks.ever = True
     hooks[key] = hook
     return RemovableHandle(hooks, key)
 
@@ -172,7 +188,7 @@ def _backward(tensors, grad_tensors, retain_graph, create_graph: bool, inputs, d
     if on_tensors or defer or targets is not None or WATCH.get() is not None:
         with changed(grad=create_graph):
             grads, work = sweep_fully(
-                raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer)
+                raw, retain=retain, on_tensors=on_tensors, targets=targets, defer=frozenset(defer), deposits=True
             )
             _deposit(grads, targets, on_tensors)
             for x in _listed(inputs, "backward") if targets else ():
@@ -180,22 +196,15 @@ def _backward(tensors, grad_tensors, retain_graph, create_graph: bool, inputs, d
                     accumulate(x, grads[x.node], on_tensors)
     else:
         probes = probes_of(current().observers)
-        _deposit(sweep_probed(raw, retain, probes) if probes else sweep(raw, retain), None, False)
+        told = probes or LeafHooks.ever
+        _deposit(sweep_probed(raw, retain, probes) if told else sweep(raw, retain), None, False)
     return work if defer else None
 
 
 def _deposit(grads: dict[Edge, object], targets: frozenset | None, on_tensors: bool) -> None:
     """Add what the walk found to the leaves."""
-    observers = current().observers
     for leaf in [e for e in grads if e.__class__ is not Node and (targets is None or e in targets)]:
-        g = grads[leaf]
-        if g is not None:
-            del g
-            if observers:
-                begin(observers, "leaf", leaf)
-            accumulate(leaf, grads.pop(leaf), on_tensors)
-            if observers:
-                end(observers, "leaf", leaf, (leaf.grad,))
+        deposit(grads, leaf, on_tensors)
 
 
 def _edges_of(inputs, what: str) -> list[Edge]:
@@ -343,6 +352,7 @@ __all__ = [
     "no_grad",
     "observe",
     "register_hook",
+    "register_post_accumulate_grad_hook",
     "requires_grad_",
     "retain_grad",
     "set_detect_anomaly",

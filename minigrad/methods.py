@@ -330,6 +330,7 @@ METHODS = {
     "requires_grad_": autograd.requires_grad_,
     "backward": backward,
     "register_hook": autograd.register_hook,
+    "register_post_accumulate_grad_hook": autograd.register_post_accumulate_grad_hook,
     "retain_grad": autograd.retain_grad,
     "copy_": copy_,
     "fill_": fill_,

@@ -7,21 +7,20 @@ second derivatives, pruning and deferred work.  After `ops/`; `autograd.py` has 
 """
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
 
 from minigrad.anomaly import WATCH, watched
 from minigrad.aval import Aval
-from minigrad.errors import GraphError, HookError
+from minigrad.errors import GraphError
+from minigrad.leaves import LeafHooks, accumulate, deposit, run_after, run_hooks, waits
 from minigrad.ops.plan import Plan, chosen, ours, unbroadcast, wide_gradients
-from minigrad.ops.shape import clone
 from minigrad.ops.traced import traced
 from minigrad.probes import begin, end, probes_of
-from minigrad.rows import Rows
-from minigrad.tensor import Node, Tensor, Writes, changed, current, site_text
+from minigrad.tensor import Node, Tensor, Writes, current, site_text
 
 _by_seq = attrgetter("seq")
 Edge = Node | Tensor
@@ -64,10 +63,25 @@ def sweep(roots: dict[Edge, object], retain: bool) -> dict[Edge, object]:
     return grads
 
 
+def due_leaves(order: list[Node]) -> dict[Node, list[Tensor]]:
+    """Leaves whose hooks wait for their whole gradient, by the node that brings the last of it: their oldest."""
+    due: dict[Node, list[Tensor]] = {}
+    if LeafHooks.ever:
+        oldest: dict[Tensor, Node] = {}
+        for n in order:
+            for e in n.edges or ():
+                if e.__class__ is not Node and waits(e):
+                    oldest.setdefault(e, n)
+        for leaf, n in oldest.items():
+            due.setdefault(n, []).append(leaf)
+    return due
+
+
 def sweep_probed(roots: dict[Edge, object], retain: bool, probes: tuple) -> dict[Edge, object]:
-    """`sweep` whose every step is told to probes."""
+    """`sweep` whose every step is told to probes, and to the hooks that wait for leaves."""
     grads, order = reachable(roots)
     grads.update(roots)
+    due = due_leaves(order)
     while order:
         n = order.pop()
         g = grads.pop(n)
@@ -80,6 +94,9 @@ def sweep_probed(roots: dict[Edge, object], retain: bool, probes: tuple) -> dict
             end(probes, "pull", n, tuple(grads[e] for e in n.edges))
         if not retain:
             n.edges = n.saved = None
+        if n in due:
+            for leaf in due[n]:
+                deposit(grads, leaf, False)
     return grads
 
 
@@ -105,15 +122,18 @@ def check_values(n: Node, values: dict) -> None:
 
 
 def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, targets: frozenset | None = None,
-                defer: frozenset = frozenset()) -> tuple[dict[Edge, object], list[Callable[[], None]]]:
+                defer: frozenset = frozenset(),
+                deposits: bool = False) -> tuple[dict[Edge, object], list[Callable[[], None]]]:
     """The same with everything: on Tensors (second derivatives, meta, observers), only towards `targets`, and with the
-    gradients of the leaves in `defer` left as a queue of work.  Returns (gradients, work)."""
+    gradients of the leaves in `defer` left as a queue of work.  With `deposits`, leaves whose hooks wait get theirs as
+    soon as it is whole.  Returns (gradients, work)."""
     grads, order = reachable(roots, targets)
     grads.update(roots)
     useful = None if targets is None else _useful(order, targets)
     kept: dict[Edge, object] = {}
     work: list[Callable[[], None]] = []
     observers = probes_of(current().observers)
+    due = due_leaves(order) if deposits else {}
     while order:
         n = order.pop()
         g = grads.pop(n)
@@ -134,6 +154,11 @@ def sweep_fully(roots: dict[Edge, object], *, retain: bool, on_tensors: bool, ta
                     n.plan.rest(n)
         if runs and not retain:
             n.edges = n.saved = None
+        for leaf in due.get(n, ()):
+            if leaf in defer:
+                work.append(partial(run_after, leaf, on_tensors))
+            elif targets is None or leaf in targets:
+                deposit(grads, leaf, on_tensors)
     grads.update(kept)
     return {e: g for e, g in grads.items() if g is not None}, work
 
@@ -227,70 +252,7 @@ def _as_tensor(value, edge: Edge | None, name: str):
     return t
 
 
-# ---- gradients at leaves ---------------------------------------------------------------------------------------------
-_SOLE = (lambda g: sys.getrefcount(g))(object())             # what a sole owner looks like to this interpreter
-
-
-def accumulate(leaf: Tensor, g, on_tensors: bool = False) -> None:
-    """leaf.grad += g.  An array that someone else may hold too (an add gives both inputs the same g) is copied."""
-    if g.__class__ is Rows or leaf.grad.__class__ is Rows:
-        g = _with_rows(leaf, g)
-        if g is None:
-            return
-    if leaf.hooks:
-        g = run_hooks(leaf.hooks, g, on_tensors)
-    old = leaf.grad
-    if old is not None:
-        _check_grad(leaf, old)
-        if not on_tensors and old.node is None and old.o.eager:
-            old.array += g
-            Writes.note(old.array)
-            return
-    if on_tensors:
-        g = clone(g) if old is None else g
-    else:
-        shared = sys.getrefcount(g) > _SOLE or isinstance(g, np.generic) or getattr(g, "base", None) is not None
-        g = Tensor(leaf.o.copy(np.asarray(g) if isinstance(g, np.generic) else g) if shared else g)
-    leaf.grad = g if old is None else old + g
-
-
-def _with_rows(leaf, g):
-    """Rows stay rows beside rows, or alone, in `leaf.grad` (then None); a hook or a dense one makes both dense."""
-    if g.__class__ is Rows and not leaf.hooks and (leaf.grad is None or leaf.grad.__class__ is Rows):
-        leaf.grad = g.owned() if leaf.grad is None else leaf.grad + g
-        return None
-    if leaf.grad.__class__ is Rows:
-        leaf.grad = leaf.grad.to_dense()
-    return g.spread() if g.__class__ is Rows else g
-
-
-def _check_grad(leaf: Tensor, old) -> None:
-    """Refuse a `.grad` that somebody set to what cannot be a gradient of this leaf."""
-    if not isinstance(old, Tensor) or old.o is not leaf.o or old.shape != leaf.shape:
-        told = f"{old.o}{list(old.shape)}" if isinstance(old, Tensor) else repr(old)
-        raise GraphError(
-            f"backward: the .grad of this leaf is {told}, the leaf is {leaf.o}{list(leaf.shape)}. "
-            "Set .grad to None or to a tensor like the leaf"
-        )
-
-
-def run_hooks(hooks: dict, g, on_tensors: bool):
-    """Pass a gradient through hooks in the order they were registered; what one returns replaces it."""
-    if not on_tensors:
-        with changed(grad=False):
-            return run_hooks(hooks, Tensor(g), True).array
-    t = g
-    for hook in tuple(hooks.values()):
-        got = hook(t)
-        if got is not None:
-            if not isinstance(got, Tensor) or got.shape != t.shape or got.o is not t.o:
-                told = f"{got.o}{list(got.shape)}" if isinstance(got, Tensor) else type(got).__name__
-                raise HookError(f"hook: returned {told}, "
-                                f"expected None or a tensor like the gradient, {t.o}{list(t.shape)}")
-            t = got
-    return t
-
-
+# ---- hooks of nodes ------------------------------------------------------------------------------------------------
 class Hooked(Plan):
     """A plan whose gradient passes through hooks first.  Nodes without hooks pay nothing for them."""
 

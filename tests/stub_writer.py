@@ -44,7 +44,8 @@ NUMBER = "Tensor | bool | int | float"
 FIXED = {"__float__": "float", "__int__": "int", "__index__": "int", "__len__": "int", "__bool__": "bool",
          "__iter__": "Iterator[Tensor]", "__contains__": "bool", "__repr__": "str", "__hash__": "int",
          "__array__": "np.ndarray", "numel": "int", "dim": "int", "is_contiguous": "bool", "element_size": "int",
-         "is_floating_point": "bool", "stride": "tuple[int, ...]", "register_hook": "Any", "size": "Any",
+         "is_floating_point": "bool", "stride": "tuple[int, ...]", "register_hook": "Any",
+         "register_post_accumulate_grad_hook": "Any", "size": "Any",
          "tolist": "Any", "backward": "Any", "retain_grad": "None", "max": "Any", "min": "Any"}
 PROPERTY_TYPES = {
     "H": "Tensor",

@@ -24,7 +24,8 @@ FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in no
 LAYERS = (
     *("errors", "dtype", "aval", "sim_allow", "sim", "device", "buffers", "transcendental", "indexing"),
     *("algebra", "sites"),
-    *("probes", "lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "sweep", "autograd", "saved"),
+    *("probes", "lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "leaves", "sweep"),
+    *("autograd", "saved"),
     *("function", "copying", "values", "streams", "draws", "methods", "create", "checkpoint", "sampling"),
     *("check", "trial", "laws", "jacobians", "nn", "optim", "data", "save", "search", "graph", "amp", "quant"),
     *("prune", "distill", "memory", "profiler", "comparison", "viz", "utils", "tour"),
