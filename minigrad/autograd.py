@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -15,12 +16,12 @@ from minigrad.anomaly import WATCH, detect_anomaly, is_anomaly_enabled, set_dete
 from minigrad.aval import Aval
 from minigrad.dtype import is_float
 from minigrad.errors import DTypeError, GraphError, ShapeError
-from minigrad.leaves import LeafHooks, accumulate, deposit, run_hooks
+from minigrad.leaves import LeafHooks, accumulate, deposit, queue_callback, run_hooks, to_the_end
 from minigrad.ops.shape import stack
 from minigrad.probes import phase, probes_of
 from minigrad.rows import Rows
 from minigrad.sweep import Edge, hooked, sweep, sweep_fully, sweep_probed
-from minigrad.tensor import LEAF, InferenceTensor, Node, Tensor, changed, current, is_inference, tick
+from minigrad.tensor import LEAF, MODE, InferenceTensor, Mode, Node, Tensor, changed, current, is_inference, tick
 
 
 # ---- leaves -----------------------------------------------------------------------------------
@@ -173,8 +174,8 @@ def backward(tensors, grad_tensors=None, retain_graph: bool | None = None, creat
     `defer=params` leaves their gradients undone and returns the work, a list of functions to call later."""
     if current().observers:
         with phase(current().observers, "backward", tensors):
-            return _backward(tensors, grad_tensors, retain_graph, create_graph, inputs, defer)
-    return _backward(tensors, grad_tensors, retain_graph, create_graph, inputs, defer)
+            return to_the_end(_backward, tensors, grad_tensors, retain_graph, create_graph, inputs, defer)
+    return to_the_end(_backward, tensors, grad_tensors, retain_graph, create_graph, inputs, defer)
 
 
 def _backward(tensors, grad_tensors, retain_graph, create_graph: bool, inputs, defer) -> list | None:
@@ -334,16 +335,36 @@ class observe(changed):
 
     def __init__(self, observer: Callable) -> None:
         self.observer = observer
+        self.modes: list[Mode] = []
         super().__init__()
 
     def __enter__(self) -> None:
         self.fields = {"observers": (*current().observers, self.observer)}
         super().__enter__()
+        self.modes.append(current())
+
+    def __exit__(self, *error: object) -> None:
+        now = current()
+        check_observed("observe", self.observer)
+        if now is self.modes.pop():
+            super().__exit__(*error)
+        else:                                                # blocks that end as they began, as in generators
+            self.tokens.pop()
+            last = max(k for k, o in enumerate(now.observers) if o is self.observer)
+            MODE.set(replace(now, observers=now.observers[:last] + now.observers[last + 1:]))
+
+
+def check_observed(call: str, observer: object) -> None:
+    """RuntimeError where a block of `call`, with this observer, ends that this context did not begin."""
+    if observer is None or not any(o is observer for o in current().observers):
+        raise RuntimeError(f"{call}: it ends where it did not begin. Use it in a `with`, or end it in the thread and "
+                           "context that began it")
 
 
 __all__ = [
     "RemovableHandle",
     "backward",
+    "check_observed",
     "detect_anomaly",
     "enable_grad",
     "grad",
@@ -351,6 +372,7 @@ __all__ = [
     "is_anomaly_enabled",
     "no_grad",
     "observe",
+    "queue_callback",
     "register_hook",
     "register_post_accumulate_grad_hook",
     "requires_grad_",

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.arguments import whole
 from minigrad.autograd import no_grad
 from minigrad.nn.module import Module
 from minigrad.save import save
@@ -96,6 +97,8 @@ class Comparison:
     def __str__(self) -> str:
         return import_module(f"{PACKAGE}.viz.comparison").text(self)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return import_module(f"{PACKAGE}.viz.comparison").html(self)
 
@@ -112,12 +115,12 @@ def compare(candidates: Mapping[str, Any], *, data: Any = None, repeat: int = 20
     if it takes longer than a second)."""
     if not isinstance(candidates, Mapping) or not candidates:
         raise TypeError(f"compare: expected a dict of names and candidates, got {_told(candidates)}")
-    if repeat < 1 or warm_up < 0:
-        raise ValueError(f"compare: repeat must be at least 1 and warm_up at least 0, got {repeat} and {warm_up}")
+    whole("compare", "repeat", repeat, 1)
+    whole("compare", "warm_up", warm_up)
     inputs, labels = _pair(data)
     size = len(labels) if labels is not None and batch_size is None else batch_size
-    if size is not None and size < 1:
-        raise ValueError(f"compare: batch_size must be at least 1, got {batch_size}")
+    if batch_size is not None:
+        whole("compare", "batch_size", batch_size, 1)
     made = [Runner(name, each, None if inputs is None else inputs[:size]) for name, each in candidates.items()]
     seconds: dict[str, list[float]] = {r.name: [] for r in made}
     why = ""

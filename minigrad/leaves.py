@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +58,35 @@ def run_after(leaf: Tensor, on_tensors: bool) -> None:
                             "to change it")
 
 
+# ---- at the end ------------------------------------------------------------------------------------
+_ENDING: ContextVar[list[Callable[[], None]] | None] = ContextVar("minigrad.ending", default=None)
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Call `callback()` once the backward that is running has added all gradients: where a hook waits for what it and
+    others began (PyTorch: `Variable._execution_engine.queue_callback`).  Of a backward in a backward: the outer one."""
+    queued = _ENDING.get()
+    if queued is None:
+        raise GraphError("queue_callback: no backward is running. Call it from a hook of one")
+    queued.append(callback)
+
+
+def to_the_end(walk: Callable, *how: Any) -> Any:
+    """walk(*how), then what hooks have queued meanwhile."""
+    if _ENDING.get() is not None:
+        return walk(*how)
+    queued: list[Callable[[], None]] = []
+    token = _ENDING.set(queued)
+    try:
+        result = walk(*how)
+        for callback in queued:
+            callback()
+    finally:
+        _ENDING.reset(token)
+    return result
+
+
+# ---- adding ------------------------------------------------------------------------------------------
 _SOLE = (lambda g: sys.getrefcount(g))(object())             # what a sole owner looks like to this interpreter
 
 
@@ -119,4 +150,4 @@ def run_hooks(hooks: dict, g, on_tensors: bool):
     return t
 
 
-__all__ = ["LeafHooks", "accumulate", "deposit", "run_after", "run_hooks", "waits"]
+__all__ = ["LeafHooks", "accumulate", "deposit", "queue_callback", "run_after", "run_hooks", "to_the_end", "waits"]

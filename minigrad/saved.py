@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from minigrad.algebra import algebra_of
+from minigrad.autograd import check_observed, observe
+from minigrad.aval import Aval, aval_of
 from minigrad.buffers import Place, taken_apart
 from minigrad.device import CPU, backend_of, device_of
 from minigrad.errors import GraphError
@@ -39,7 +41,7 @@ class Saver(Probe):
     asked, alone, as in PyTorch."""
 
     def __init__(self) -> None:
-        self._changes: list[changed] = []
+        self._changes: list[observe] = []
 
     def pack(self, value: Any, x: Tensor | None) -> Any:
         """A Box for a raw array, or the array itself if it is to stay; `x` is the input that holds it, if one does."""
@@ -67,12 +69,13 @@ class Saver(Probe):
         message = _DISABLED.get()
         if message is not None:
             raise RuntimeError(message)
-        change = changed(observers=(*current().observers, self))
+        change = observe(self)
         change.__enter__()
         self._changes.append(change)
         return self
 
     def __exit__(self, *_: object) -> None:
+        check_observed(type(self).__name__, self)
         self._changes.pop().__exit__()
 
 
@@ -140,7 +143,7 @@ class saved_tensors_hooks(Saver):
         if x is not None and x.node is None and not x.shape and x.o.eager:
             x = Tensor(x.o.copy(value))                      # a number beside a tensor is shared by the whole process
         written = Writes.of(value)[0] if algebra_of(value).eager else 0
-        box = _HookBox(self.pack_hook(Tensor(value) if x is None else x), self.unpack_hook)
+        box = _HookBox(self.pack_hook(Tensor(value) if x is None else x), self.unpack_hook, aval_of(value))
         if algebra_of(value).eager and Writes.of(value)[0] != written:
             raise GraphError(f"saved_tensors_hooks: pack_hook wrote to its input {value.shape} in place, which the "
                              "program goes on using. Write to a clone()")
@@ -148,16 +151,19 @@ class saved_tensors_hooks(Saver):
 
 
 class _HookBox(Box):
-    __slots__ = ("packed", "unpack")
+    __slots__ = ("packed", "unpack", "like")
 
-    def __init__(self, packed: Any, unpack: Callable) -> None:
-        self.packed, self.unpack = packed, unpack
+    def __init__(self, packed: Any, unpack: Callable, like: Aval) -> None:
+        self.packed, self.unpack, self.like = packed, unpack, like
 
     def open(self) -> Any:
         t = self.unpack(self.packed)
         if not isinstance(t, Tensor):
             raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                             f"{type(t).__name__}")
+        if t.shape != self.like.shape or t.dtype != self.like.dtype:
+            raise GraphError(f"saved_tensors_hooks: unpack_hook gave {t.dtype}{list(t.shape)} for what was saved as "
+                             f"{self.like.dtype}{list(self.like.shape)}. Give back what pack_hook got")
         return t.array
 
     def spare(self, x: Tensor, shows: Callable[[Any, Tensor], bool]) -> None:

@@ -22,8 +22,8 @@ FILE_LINES, FUNCTION_LINES = 400, 60  # columns (120) are ruff's to count, in no
 
 # minigrad, in reading order. `events` imports nothing of the project, so anybody may import it.
 LAYERS = (
-    *("errors", "dtype", "aval", "sim_allow", "sim", "device", "buffers", "transcendental", "indexing"),
-    *("algebra", "sites"),
+    *("errors", "arguments", "dtype", "aval", "sim_allow", "sim", "device", "buffers", "transcendental"),
+    *("indexing", "algebra", "sites"),
     *("probes", "lanes", "kernels", "tensor", "rows", "inplace", "ops", "anomaly", "leaves", "sweep"),
     *("autograd", "saved"),
     *("function", "copying", "values", "streams", "draws", "methods", "create", "checkpoint", "sampling"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
+from minigrad.memory.live import size_text
+
 ALIGN = 64                     # bytes: a cache line, and the widest vector that NumPy's loops load
 
 
@@ -132,13 +134,6 @@ class Stats(Use):
 def totals(by_kind: dict[str, Use]) -> dict[str, int]:
     """The sums over the kinds, as the first fields of `Stats`."""
     return {f.name: sum(getattr(use, f.name) for use in by_kind.values()) for f in fields(Use)}
-
-
-def size_text(nbytes: float) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.2f} {unit}"
-    return f"{nbytes:.0f} B"
 
 
 def refused(

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.memory.blocks import Stats, Use, refused, size_text, totals
+from minigrad.arguments import whole
+from minigrad.memory.blocks import Stats, Use, refused, totals
 from minigrad.memory.handler import Handler, address_of, functions_now
-from minigrad.memory.live import is_a
+from minigrad.memory.live import is_a, size_text
 from minigrad.memory.policies import SizeClasses
 from minigrad.memory.recording import LARGE
 from minigrad.tensor import Node, Tensor
@@ -50,8 +51,8 @@ class Pool:
     holders.  Threads share the pool if they run in a copy of the context, as lanes and loaders do."""
 
     def __init__(self, limit: int | None = None, smallest: int = LARGE) -> None:
-        if (limit is not None and limit <= 0) or smallest < 1:
-            raise ValueError(f"pool: limit and smallest are bytes above 0, got limit={limit}, smallest={smallest}")
+        smallest = whole("pool", "smallest", smallest, 1)
+        limit = None if limit is None else whole("pool", "limit, bytes,", limit, 1)
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             raise RuntimeError("pool: Python runs without its global lock here, on which the pool relies")
         from minigrad.memory import native_pool
@@ -76,6 +77,9 @@ class Pool:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if not self._entered.get():
+            raise RuntimeError("pool: it ends where it did not begin. Use it in a `with`, or end it in the thread and "
+                               "context that began it")
         *rest, (stack, refusals) = self._entered.get()
         self._entered.set(tuple(rest))
         stack.close()

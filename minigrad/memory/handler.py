@@ -12,6 +12,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -70,6 +71,16 @@ def functions_now() -> _Functions:
 
 
 # ---- a handler of ours ---------------------------------------------------------------------------
+class Installed:
+    """One that is installed: upon which other of ours, and NumPy's handler before it."""
+
+    def __init__(self, below: Installed | None, before: Any) -> None:
+        self.below, self.before, self.open = below, before, True
+
+
+_INSTALLED: ContextVar[Installed | None] = ContextVar("minigrad.memory handler on top", default=None)
+
+
 class Handler:
     """Machine code for NumPy to call, with `control` as its `ctx`: words, of which the first five are the functions
     below, as in `_Functions`.  Never freed (some hundred bytes), since arrays may die at any time."""
@@ -88,12 +99,20 @@ class Handler:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        put = _numpy()[0]
-        before = put(self._capsule)
+        """In this context until the end of the block; one that ends before a later one does so when that ends."""
+        put, top = _numpy()[0], _INSTALLED.get()
+        here = Installed(top, put(self._capsule))
+        _INSTALLED.set(here)
         try:
             yield
         finally:
-            put(before)
+            here.open = False
+            if _INSTALLED.get() is here:
+                last = here
+                while last.below is not None and not last.below.open:
+                    last = last.below
+                put(last.before)
+                _INSTALLED.set(last.below)
 
     def step_aside(self) -> None:
         """From here on NumPy calls what is below, for the arrays that are alive too: only for a handler that hands on

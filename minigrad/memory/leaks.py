@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.arguments import function, whole
 from minigrad.memory.cycles import cause_of_cycle, uncollected
 from minigrad.memory.diagnosis import BOXES, Cause, Context, cause_of, cause_of_hook, hooks_of
-from minigrad.memory.live import KINDS, UNKNOWN, _buffer, _found, _size, is_a, of_kinds
+from minigrad.memory.live import KINDS, UNKNOWN, _buffer, _found, is_a, of_kinds, size_text
 from minigrad.nn.module import Module
 from minigrad.sweep import Hooked
 from minigrad.tensor import Node, Tensor, View
@@ -51,10 +52,12 @@ class Leak:
 
     def __str__(self) -> str:
         does = "leaves to the collector" if self.kind == "cycle" else "grows by"
-        rows = [f"{self.kind}: {self.cause.words}", f"  {does} {_size(round(self.nbytes))} a step: {self.what}"]
+        rows = [f"{self.kind}: {self.cause.words}", f"  {does} {size_text(round(self.nbytes))} a step: {self.what}"]
         rows += [f"  line: {self.line}"] * bool(self.line)
         rows += [f"  held: {self.cause.chain}"] * bool(self.cause.chain)
         return "\n".join([*rows, f"  way out: {self.cause.way_out}"])
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Leaks:
         rows = [f"{len(self.leaks) or 'no'} leak{'s' * (len(self.leaks) != 1)} in {self.steps} steps"]
         rows += [f"{k}. {leak}" for k, leak in enumerate(self.leaks, 1)]
         return "\n".join([*rows, *(f"not counted, a cache that fills: {text}" for text in self.filling)])
+
+    __repr__ = __str__
 
 
 @dataclass
@@ -357,7 +362,8 @@ def arrays_in(objects: list) -> dict[int, int]:
 # ---- calls ------------------------------------------------------------------------------------
 def find_leaks(step: Callable[[], Any], steps: int = 20) -> Leaks:
     """Run `step()` some times, and say what it leaks.  What it returns is dropped."""
-    if steps < LOOKS:
+    function("find_leaks", "step", step)
+    if whole("find_leaks", "steps", steps, 1) < LOOKS:
         raise ValueError(f"find_leaks: {steps} steps are too few to tell a leak from a warm-up: at least {LOOKS}")
     with LeakCheck() as check:
         for _ in range(steps):

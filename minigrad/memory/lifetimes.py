@@ -14,6 +14,7 @@ from math import ceil, isqrt
 from time import perf_counter
 from typing import Any
 
+from minigrad.arguments import function, of_kind, whole
 from minigrad.checkpoint import _in_turn, checkpoint
 from minigrad.errors import BudgetError
 from minigrad.memory.chains import Chain, Step
@@ -68,6 +69,8 @@ class CheckpointPlan:
                      f"+{self.extra_time:.0%} FLOPs"]
         return "\n".join([*rows, *_grouped(self.steps, self.names)])
 
+    __repr__ = __str__
+
 
 def _grouped(steps: Sequence[Step], names: Sequence[str]) -> list[str]:
     """A row for each segment, and for each run of layers that keep."""
@@ -91,7 +94,9 @@ def plan_checkpoints(layers: Iterable[Callable], x: Tensor, *, segments: str | i
     computed again whose peak is within `budget` bytes; BudgetError with the least that would do if there is none.
 
     Each layer runs once to be measured (needs numba); random streams, buffers and gradients are left as they were."""
-    layers = list(layers)
+    layers = _layers("plan_checkpoints", layers, x)
+    if budget is not None:
+        whole("plan_checkpoints", "budget, bytes,", budget)
     if (segments is None) == (budget is None):
         raise ValueError("plan_checkpoints: give either segments or budget")
     chain = Chain(chain_costs(layers, x))
@@ -115,17 +120,23 @@ def checkpointed(layers: Iterable[Callable], x: Tensor, segments: str | int = "s
     activations at most, instead; it plans anew at each call, so in a loop make `plan = plan_checkpoints(layers, x,
     budget=...)` once and call `plan(layers, x)`.  Random draws are replayed; what a layer writes outside (running means
     of batch norm) it writes twice, as under `checkpoint`."""
-    layers = list(layers)
+    layers = _layers("checkpointed", layers, x)
     if budget is not None:
         return plan_checkpoints(layers, x, budget=budget)(layers, x)
     return CheckpointPlan(in_segments(len(layers), segments), tuple(map(layer_name, layers)))(layers, x)
+
+
+def _layers(call: str, layers: Iterable[Callable], x: Tensor) -> list[Callable]:
+    of_kind(call, "layers", layers, Iterable)
+    of_kind(call, "x", x, Tensor)
+    return [function(call, f"layer {k}", layer) for k, layer in enumerate(layers)]
 
 
 def in_segments(n: int, segments: str | int) -> tuple[Step, ...]:
     """The steps of n layers in segments of equal length, up to one layer; the last keeps what it saves."""
     if segments == "sqrt":
         segments = isqrt(n - 1) + 1 if n else 0
-    if not isinstance(segments, int) or not (1 <= segments <= n or n == 0):
+    if isinstance(segments, bool) or not isinstance(segments, int) or not (1 <= segments <= n or n == 0):
         raise ValueError(f'checkpointed: segments = {segments!r} must be "sqrt" or a number from 1 to {n}, the layers')
     cuts = [ceil(k * n / segments) for k in range(segments + 1)] if n else []
     again = [Step(a, b, True) for a, b in list(pairwise(cuts))[:-1]]
@@ -144,6 +155,8 @@ class PlanMeasured:
     def __str__(self) -> str:
         ratio = self.seconds / self.plain_seconds
         return f"{self.plan}\nmeasured peak {self.peak:,} bytes; {ratio:.2f} times the time of a plain step"
+
+    __repr__ = __str__
 
 
 def measure_plan(plan: CheckpointPlan, layers: Iterable[Callable], x: Tensor, rounds: int = 5) -> PlanMeasured:

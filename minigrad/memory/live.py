@@ -30,11 +30,11 @@ class LiveTensors:
     by_line: dict[tuple[str, str], tuple[int, int]]
 
     def __str__(self) -> str:
-        rows = [f"{self.count} tensors, {_size(self.nbytes)}"]
-        rows += [f"  {kind:12}{n:6}  {_size(size):>10}" for kind, (n, size) in self.by_kind.items()]
+        rows = [f"{self.count} tensors, {size_text(self.nbytes)}"]
+        rows += [f"  {kind:12}{n:6}  {size_text(size):>10}" for kind, (n, size) in self.by_kind.items()]
         largest = sorted(self.by_line.items(), key=lambda item: -item[1][1])[:10]
         rows += ["the largest by line:"] * bool(largest)
-        rows += [f"  {_size(size):>10} in {n:4} {kind}: {line}" for (kind, line), (n, size) in largest]
+        rows += [f"  {size_text(size):>10} in {n:4} {kind}: {line}" for (kind, line), (n, size) in largest]
         return "\n".join(rows)
 
 
@@ -112,8 +112,12 @@ def _buffer(array) -> tuple[int, int]:
     return id(owner), owner.nbytes
 
 
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.2f} MB" if nbytes >= 1e5 else f"{nbytes / 1e3:.2f} kB" if nbytes >= 1000 else f"{nbytes} B"
+def size_text(nbytes: float) -> str:
+    """'1.50 MB', in powers of a thousand."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{nbytes:.0f} B"
 
 
-__all__ = ["KINDS", "LiveTensors", "live_tensors"]
+__all__ = ["KINDS", "LiveTensors", "live_tensors", "size_text"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minigrad.algebra import algebra_of
+from minigrad.autograd import observe
 from minigrad.aval import aval_of
 from minigrad.checkpoint import _replayed, _streams, nodes_since
 from minigrad.function import Function
@@ -70,7 +71,7 @@ def activations(but: Tensor | None = None) -> Iterator[Meter]:
     gradient is an activation too.  Needs numba."""
     with watched() as watch:
         meter = Meter(watch, but)
-        with changed(observers=(*current().observers, meter)):
+        with observe(meter):
             yield meter
             meter.look()
 

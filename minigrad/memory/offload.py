@@ -17,6 +17,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from minigrad.algebra import algebra_of
+from minigrad.arguments import folder_there
 from minigrad.aval import Aval
 from minigrad.buffers import Place, taken_apart
 from minigrad.device import CPU, device_of
@@ -51,6 +52,7 @@ class offload(Saver):
         if min(min_bytes, prefetch, in_flight, limit or 0) < 0 or not 0 < timeout_s <= threading.TIMEOUT_MAX:
             raise ValueError(f"offload: min_bytes={min_bytes}, prefetch={prefetch}, in_flight={in_flight}, "
                              f"limit={limit} must not be negative, and timeout_s={timeout_s} positive and finite")
+        folder_there("offload", folder)
         self.to, self.min_bytes, self.prefetch, self.on_full = to, min_bytes, prefetch, on_full
         self.folder, self.limit, self.in_flight, self.timeout_s = folder, limit, in_flight, timeout_s
         self.buffers = self.bytes_out = self.bytes_in = self.kept_bytes = 0
@@ -77,6 +79,8 @@ class offload(Saver):
         return (f"offload to {self.to}: {self.buffers} buffers, {self.bytes_out:,} bytes out, {self.bytes_in:,} in; "
                 f"copying {self.copying_s * 1e3:.1f} ms, waited {self.waited_s * 1e3:.1f} ms{hidden}"
                 + f"; {self.kept_bytes:,} bytes stayed, as there was no room" * bool(self.kept_bytes))
+
+    __repr__ = __str__
 
     # -- the block
     def __enter__(self) -> offload:

@@ -11,7 +11,8 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable
 
-from minigrad.memory.blocks import ALIGN, Block, Segment, Stats, Use, refused, size_text, totals
+from minigrad.memory.blocks import ALIGN, Block, Segment, Stats, Use, refused, totals
+from minigrad.memory.live import size_text
 
 
 def up(n: int, to: int) -> int:

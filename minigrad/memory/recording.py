@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.arguments import whole
 from minigrad.autograd import observe
-from minigrad.memory.blocks import size_text
 from minigrad.memory.handler import Watch, watched
+from minigrad.memory.live import size_text
 from minigrad.probes import Probe
 from minigrad.save import write_whole
 from minigrad.sites import call_site, site_text
@@ -44,6 +45,8 @@ class Recording:
         `Recording.of(100, 200, "-0")`."""
         r = cls()
         for step in steps:
+            if not isinstance(step, str):
+                whole("Recording.of", "a size", step)
             k = -int(step) if isinstance(step, str) else None
             if k is None:
                 r.ask(int(step))
@@ -122,6 +125,8 @@ class Recording:
                  for what, line, n, size in self.by_owner()[:10]]
         return "\n".join(rows)
 
+    __repr__ = __str__
+
 
 @contextmanager
 def record(smallest: int = LARGE, capacity: int = 1 << 16) -> Iterator[Recording]:
@@ -129,6 +134,8 @@ def record(smallest: int = LARGE, capacity: int = 1 << 16) -> Iterator[Recording
 
     Each with the op and line that ran.  `capacity`: events between two ops that there is room for; a warning tells if
     it was too little.  What is alive at the end stays alive."""
+    whole("record", "smallest", smallest, 1)
+    whole("record", "capacity", capacity, 1)
     r = Recording()
     with watched(capacity) as watch:
         recorder = _Recorder(r, watch, smallest)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from minigrad.algebra import algebra_of
+from minigrad.arguments import of_kind
 from minigrad.errors import GraphError
 from minigrad.tensor import LEAF, Tensor, View
 
@@ -12,6 +13,7 @@ def release(x: Tensor) -> int:
 
     A caller's variable (the batch, in most training loops) otherwise holds it to the end of the step.  GraphError for a
     view or a tensor of which there are views, whose memory is shared, and for a leaf that wants a gradient."""
+    of_kind("release", "x", x, Tensor)
     if x.node is LEAF:
         raise GraphError(f"release: a leaf {x.shape} that wants a gradient is read in the next step too. Release only "
                          "inputs and results")

@@ -10,7 +10,9 @@ from importlib import import_module
 
 import numpy as np
 
-from minigrad.memory.blocks import Stats, size_text
+from minigrad.arguments import of_kind
+from minigrad.memory.blocks import Stats
+from minigrad.memory.live import size_text
 from minigrad.memory.policies import POLICIES, Policy, SizeClasses
 from minigrad.memory.recording import Recording
 
@@ -48,6 +50,8 @@ class Replay:
         return (f"{head}\n{self.stats}\nwhen most was live, after event {self.peak_event:,}: internal "
                 f"{p.internal_fragmentation:.1%}, external {p.external_fragmentation:.1%} of {size_text(p.free)} free")
 
+    __repr__ = __str__
+
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         picture = import_module(f"{__name__.partition('.')[0]}.viz.pool")                # reached by name when shown
         return {"text/plain": picture.text(self), "image/svg+xml": picture.svg(self)}
@@ -58,6 +62,9 @@ def replay(
 ) -> Replay:
     """Send each request through the policy, a class or a new instance; MemoryError if `limit` does not suffice, naming
     the three largest holders."""
+    of_kind("replay", "recording", recording, Recording)
+    if not (isinstance(policy, Policy) or (isinstance(policy, type) and issubclass(policy, Policy))):
+        raise TypeError(f"replay: policy must be a Policy, as FirstFit, BestFit, Buddy or SizeClasses, got {policy!r}")
     if isinstance(policy, type):
         policy = policy(limit=limit)
     elif limit is not None or policy.stats().allocs:
@@ -131,6 +138,8 @@ class Comparison:
         r = self.replays[0].recording
         rows.insert(0, f"{len(r.sizes):,} buffers, at most {size_text(r.peak)} live at once")
         return "\n".join([*rows, "reserved: at most; internal and external fragmentation: when most was live"])
+
+    __repr__ = __str__
 
     def _row(self, r: Replay) -> tuple[str, ...]:
         s, p = r.stats, r.at_peak

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from minigrad.autograd import check_observed, observe
 from minigrad.memory.account import (
     ACTIVATION,
     CATEGORIES,
@@ -28,7 +29,7 @@ from minigrad.memory.account import (
     Snapshot,
 )
 from minigrad.memory.handler import address_of, watched
-from minigrad.memory.live import _size as size_text
+from minigrad.memory.live import size_text
 from minigrad.memory.owners import address, arrays_in, owned
 from minigrad.nn.module import Module
 from minigrad.nn.parameter import Parameter
@@ -36,7 +37,7 @@ from minigrad.optim.optimizer import Optimizer
 from minigrad.probes import PHASES, Probe
 from minigrad.sim import _devices as sim_devices
 from minigrad.sites import call_site
-from minigrad.tensor import LEAF, Node, Tensor, changed, current
+from minigrad.tensor import LEAF, Node, Tensor, current
 
 PROVISIONAL = {"op": WORKSPACE, "pull": WORKSPACE, "leaf": WORKSPACE, "backward": WORKSPACE, "update": WORKSPACE,
                "load": INPUT}                # of what is made then, until somebody is found to hold it
@@ -58,6 +59,8 @@ class Holding:
     def __str__(self) -> str:
         made = f"{self.op} at {self.made_at}" if self.op else self.made_at
         return f"{size_text(self.nbytes):>10}  {self.category:<15}  {self.held_by or 'nobody known'}; made {made}"
+
+    __repr__ = __str__
 
 
 class Tracker(Probe):
@@ -92,11 +95,12 @@ class Tracker(Probe):
             for d in self._device_peaks:
                 d.reset_peak()
             stack.callback(self._close)
-            stack.enter_context(changed(observers=(*current().observers, self)))
+            stack.enter_context(observe(self))
             self._exit = stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
+        check_observed("track", self)
         self._exit.close()
 
     def _adopt(self, there: list) -> None:
@@ -311,6 +315,8 @@ class Tracker(Probe):
                  self.devices.items()]
         rows += [f"{self.lost} events found the log full: their bytes are in workspace"] * bool(self.lost)
         return "\n".join(rows)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return import_module(f"{__name__.partition('.')[0]}.viz.memory").html(self)      # reached by name when shown

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from minigrad.autograd import check_observed, observe
 from minigrad.events import Trace
 from minigrad.profiler.recorder import MAIN, OUTSIDE, Recorder, Totals, title
 from minigrad.sites import call_site, line_text, site_text
-from minigrad.tensor import changed, current
+from minigrad.tensor import current
 
 PACKAGE = __name__.split(".")[0]
 BETWEEN = ("backward", OUTSIDE)                               # kinds that are no work of their own: Python between ops
@@ -95,12 +96,13 @@ class Profile:
         with ExitStack() as opened:
             watch = self._watched(opened) if self._asked else None
             self._recorder = Recorder(None if watch is None else lambda: watch.taken)
-            opened.enter_context(changed(observers=(*current().observers, self._recorder)))
+            opened.enter_context(observe(self._recorder))
             self._opened = opened.pop_all()
         self._recorder.start(call_site(2))
         return self
 
     def __exit__(self, *_: Any) -> None:
+        check_observed("profile", self._recorder)
         try:
             self._recorder.stop()
         finally:

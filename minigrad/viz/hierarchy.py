@@ -12,7 +12,7 @@ from math import ceil, floor, isfinite, log10
 from typing import Any
 
 from minigrad.memory.hierarchy import Blocking, Ladder, Roofline, Strides
-from minigrad.memory.hierarchy.system import size_text
+from minigrad.memory.hierarchy.system import binary_size
 from minigrad.viz.paint import FONT, INK, LINE, QUIET, _tag, _text
 from minigrad.viz.words import width_px
 
@@ -145,14 +145,14 @@ def _ladder(m: Ladder) -> str:
         plane.line([(begin, level.ns_per_read), (end, level.ns_per_read)], SAND, pen=5)
         if level.told_nbytes and level.told_nbytes < plane.x[1]:
             plane.line([(level.told_nbytes, plane.y[0]), (level.told_nbytes, plane.y[1])], GREEN, "5 4", 1.2)
-            plane.label(level.told_nbytes, plane.y[1] / 1.2, f"{level.name}: {size_text(level.told_nbytes)}", GREEN)
+            plane.label(level.told_nbytes, plane.y[1] / 1.2, f"{level.name}: {binary_size(level.told_nbytes)}", GREEN)
         words = f"{level.name} {level.ns_per_read:.3g} ns"
         plane.label((begin * end) ** 0.5, level.ns_per_read * 0.72, words, must=True)
         begin = end
     plane.line([(p.nbytes, p.ns_per_read) for p in m.points], BLUE)
     for p in m.points:
-        plane.dot(p.nbytes, p.ns_per_read, BLUE, f"{size_text(p.nbytes)}: {p.ns_per_read:.3g} ns")
-    ticks = {4.0**k: size_text(4**k) for k in range(5, 16) if plane.x[0] <= 4**k <= plane.x[1]}
+        plane.dot(p.nbytes, p.ns_per_read, BLUE, f"{binary_size(p.nbytes)}: {p.ns_per_read:.3g} ns")
+    ticks = {4.0**k: binary_size(4**k) for k in range(5, 16) if plane.x[0] <= 4**k <= plane.x[1]}
     title = f"One read that waits for the one before: {m.processor}"
     return plane.svg(title, plane.axes("memory that is walked over (dashed: caches, as the system tells)",
                                        "ns a read", ticks, _tens(plane.y)))
@@ -166,7 +166,7 @@ def _strides(m: Strides) -> str:
     for s, t in zip(m.stride_nbytes, m.ns):
         plane.dot(s, t, BLUE, f"{s} B: {t:.3g} ns")
     ticks = {float(s): f"{s} B" for s in m.stride_nbytes}
-    return plane.svg(f"Reads of 4 bytes with gaps, over {size_text(m.nbytes)}: {m.processor}",
+    return plane.svg(f"Reads of 4 bytes with gaps, over {binary_size(m.nbytes)}: {m.processor}",
                      plane.axes("from one read to the next", "ns a read", ticks, _tens(plane.y)))
 
 

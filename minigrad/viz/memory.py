@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from minigrad.memory.live import _size as size
+from minigrad.memory.live import size_text as size
 from minigrad.viz.paint import FONT, INK, LINE, _tag, _text
 
 ORDER = ("parameter", "optimizer state", "input", "gradient", "activation", "workspace")  # what stays lies below

@@ -10,7 +10,7 @@ from collections import Counter
 from html import escape
 from typing import Any
 
-from minigrad.memory.blocks import size_text as size
+from minigrad.memory.live import size_text as size
 from minigrad.viz.known import clean
 from minigrad.viz.paint import FONT, INK, LINE, QUIET, _tag, _text
 

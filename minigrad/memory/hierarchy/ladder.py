@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from minigrad.memory.hierarchy.system import Cache, best_s, bundle, caches, processor, shown, size_text
+from minigrad.memory.hierarchy.system import Cache, best_s, binary_size, bundle, caches, processor, shown
 from minigrad.memory.hierarchy.walks import LINE, compiled, ring
 
 JUMP = 1.3                              # a level is another one if a read costs so many times as much
@@ -69,15 +69,17 @@ class Ladder:
                 f"{'level':8}{'ns a read':>11}{'x the first':>13}{'fits, curve':>14}{'system says':>14}"]
         first = self.levels[0].ns_per_read
         rows += [f"{level.name:8}{level.ns_per_read:11.3g}{level.ns_per_read / first:13.3g}"
-                 f"{size_text(level.nbytes) if level.nbytes else '-':>14}"
-                 f"{size_text(level.told_nbytes) if level.told_nbytes else '-':>14}" for level in self.levels]
+                 f"{binary_size(level.nbytes) if level.nbytes else '-':>14}"
+                 f"{binary_size(level.told_nbytes) if level.told_nbytes else '-':>14}" for level in self.levels]
         return "\n".join([*rows, *_disk_rows(self.disk, first)])
+
+    __repr__ = __str__
 
 
 def _disk_rows(disk: Disk | None, first: float) -> list[str]:
     if disk is None:
         return []
-    rows = [f"file of {size_text(disk.nbytes)}: {disk.cached_Bps / 1e9:.3g} GB/s from the page cache"]
+    rows = [f"file of {binary_size(disk.nbytes)}: {disk.cached_Bps / 1e9:.3g} GB/s from the page cache"]
     if disk.dropped_Bps is None or disk.dropped_read_s is None:
         return [*rows, "  the disk itself: not measured, this system cannot be asked to drop what it has in memory"]
     ns = 1e9 * disk.dropped_read_s

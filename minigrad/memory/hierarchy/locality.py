@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minigrad.arguments import whole
 from minigrad.memory.hierarchy import walks
-from minigrad.memory.hierarchy.system import best_s, blas_limited, bundle, caches, processor, shown, size_text
+from minigrad.memory.hierarchy.system import best_s, binary_size, blas_limited, bundle, caches, processor, shown
 
 
 # ---- strides -------------------------------------------------------------------------------------
@@ -35,10 +36,12 @@ class Strides:
 
     def __str__(self) -> str:
         told = f", the system says {self.told_line_nbytes}" if self.told_line_nbytes else ""
-        rows = [f"{self.processor}; reads of 4 bytes over {size_text(self.nbytes)}",
+        rows = [f"{self.processor}; reads of 4 bytes over {binary_size(self.nbytes)}",
                 f"a line of {self.line_nbytes} bytes by the curve{told}",
                 f"{'stride, B':>10}{'ns a read':>12}{'x 4 B':>8}"]
         return "\n".join(rows + [f"{s:10}{t:12.3g}{t / self.ns[0]:8.3g}" for s, t in zip(self.stride_nbytes, self.ns)])
+
+    __repr__ = __str__
 
 
 def line_of(stride_nbytes: Sequence[int], ns: Sequence[float]) -> int:
@@ -99,13 +102,15 @@ class Blocking:
                  f"{first / run.seconds:13.3g}" for run in self.runs]
         return "\n".join(rows)
 
+    __repr__ = __str__
+
 
 def blocked_transpose(n: int | None = None, *, quick: bool = False, progress: bool = True) -> Blocking:
     """y = x.T of n × n float32 (2048; 128 with `quick`) in blocks of several sizes.
 
     One of the two is always walked down its columns; a block as wide as a line uses each line whole while it is there.
     With n a power of two the lines of a column fall into few sets of the cache, and put one another out."""
-    n = n or (128 if quick else 2048)
+    n = (128 if quick else 2048) if n is None else whole("blocked_transpose", "n", n, 1)
     x = np.arange(n * n, dtype=np.float32).reshape(n, n)
     y = np.empty_like(x)
     loops = walks.compiled()
@@ -118,7 +123,7 @@ def blocked_transpose(n: int | None = None, *, quick: bool = False, progress: bo
                         2 * x.nbytes / seconds / 1e9))
         if not np.array_equal(y, x.T):
             raise RuntimeError(f"transposition in blocks of {side}: the result is not x.T")
-    return Blocking(f"transposition of {n} x {n} float32, {size_text(x.nbytes)}", "GB/s", tuple(runs), processor())
+    return Blocking(f"transposition of {n} x {n} float32, {binary_size(x.nbytes)}", "GB/s", tuple(runs), processor())
 
 
 def tiled_matmul(n: int | None = None, rows: int = 128, *, quick: bool = False, progress: bool = True) -> Blocking:
@@ -127,7 +132,8 @@ def tiled_matmul(n: int | None = None, rows: int = 128, *, quick: bool = False, 
 
     Exchanging the loops makes each line count.  Tiles keep a part of b in the cache for all rows, where ikj fetches all
     of b anew for each row; what that gains depends on the next cache and on prefetching, so look."""
-    n = n or (64 if quick else 1024)
+    n = (64 if quick else 1024) if n is None else whole("tiled_matmul", "n", n, 1)
+    whole("tiled_matmul", "rows", rows, 1)
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((rows, n), np.float32), rng.standard_normal((n, n), np.float32)
     c, want = np.empty_like(a), a @ b
@@ -139,7 +145,7 @@ def tiled_matmul(n: int | None = None, rows: int = 128, *, quick: bool = False, 
             if not np.allclose(c, want, rtol=1e-3, atol=1e-3 * n**0.5):
                 raise RuntimeError(f"matrix product, {name} {tile or ''}: the result is not a @ b")
             runs.append(Run(name, tile, seconds, 2 * rows * n**2 / seconds / 1e9))
-    what = f"product of {rows} x {n} and {n} x {n} float32, the second of {size_text(b.nbytes)}"
+    what = f"product of {rows} x {n} and {n} x {n} float32, the second of {binary_size(b.nbytes)}"
     return Blocking(what, "GFLOP/s", tuple(runs), processor())
 
 

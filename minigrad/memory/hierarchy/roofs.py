@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from minigrad.algebra import algebra_of
+from minigrad.arguments import of_kind
 from minigrad.aval import aval_of
 from minigrad.dtype import is_float
 from minigrad.memory.hierarchy import walks
 from minigrad.memory.hierarchy.system import (
     best_s,
+    binary_size,
     blas_limited,
     blas_threads,
     bundle,
@@ -29,7 +31,6 @@ from minigrad.memory.hierarchy.system import (
     processor,
     processors,
     shown,
-    size_text,
 )
 from minigrad.ops.op import CATALOGUE, Elementwise, Op
 from minigrad.ops.samples import make
@@ -117,11 +118,15 @@ class Roofline:
             rows += [f"{what}: {', '.join(p.name for p in some)}"] * bool(some)
         return "\n".join(rows)
 
+    __repr__ = __str__
+
 
 def roofline(ops: Iterable[type[Op]] | None = None, *, quick: bool = False, progress: bool = True) -> Roofline:
     """Measure the roofs, then each op (all of the catalogue) at a size of some megabytes; about half a minute.
 
     `quick`: tiny sizes and few ops, for tests.  Interrupted, it leaves the threads of BLAS as they were."""
+    if ops is not None:
+        ops = [_an_op(each) for each in of_kind("roofline", "ops", ops, Iterable)]
     chosen = list(CATALOGUE[:8] if quick else CATALOGUE) if ops is None else list(ops)
     most = 2**16 if quick else 2**24
     points = [p for cls in shown(chosen, "ops", progress) if (p := place(cls, most)) is not None]
@@ -129,6 +134,12 @@ def roofline(ops: Iterable[type[Op]] | None = None, *, quick: bool = False, prog
     large = tuple(p for p in points if 256 * p.nbytes >= most)
     small = tuple(p for p in points if p.nbytes and p not in large)
     return Roofline(roofs(most, quick=quick), large, small, views, processor())
+
+
+def _an_op(cls: Any) -> type[Op]:
+    if not (isinstance(cls, type) and issubclass(cls, Op)):
+        raise TypeError(f"roofline: ops are classes of the catalogue, as minigrad.ops.elementwise.Add, got {cls!r}")
+    return cls
 
 
 # ---- the roofs -----------------------------------------------------------------------------------
@@ -143,7 +154,7 @@ def roofs(ops_nbytes: int = 2**24, *, quick: bool = False) -> tuple[Roof, ...]:
         peaks[every], names[every] = peak_flops_per_s(n), f"{every} threads, memory"
     found = [Roof(name, k, peaks[k], bandwidth_Bps(far, min(k, processors()))) for k, name in names.items()]
     near = max(bandwidth_Bps(ops_nbytes, k) for k in {1, min(every, processors())})
-    name = f"{every} thread{'s' * (every > 1)}, {size_text(ops_nbytes)}"
+    name = f"{every} thread{'s' * (every > 1)}, {binary_size(ops_nbytes)}"
     return (*found, Roof(name, every, max(peaks.values()), near))
 
 

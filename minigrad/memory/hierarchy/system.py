@@ -156,7 +156,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def size_text(nbytes: float) -> str:
+def binary_size(nbytes: float) -> str:
     """'32 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024 or unit == "GiB":
@@ -166,4 +166,4 @@ def size_text(nbytes: float) -> str:
 
 
 __all__ = ["Cache", "best_s", "bundle", "blas_limited", "blas_threads", "caches", "processor", "processors", "shown",
-           "size_text"]
+           "binary_size"]
