@@ -13,7 +13,7 @@ from typing import Any
 
 from minigrad.memory.hierarchy import Blocking, Ladder, Roofline, Strides
 from minigrad.memory.hierarchy.system import binary_size
-from minigrad.viz.paint import FONT, INK, LINE, QUIET, _tag, _text
+from minigrad.viz.paint import INK, LINE, QUIET, _tag, _text, whole
 from minigrad.viz.words import width_px
 
 BLUE, RED, GREEN, SAND = "#3b78b5", "#c0504d", "#4f9a58", "#d68a2e"
@@ -110,10 +110,7 @@ class Plane:
 
 
 def _whole(title: str, parts: list[str], width: float, height: float) -> str:
-    head = _text(8, 17, title, small=False, anchor="start")
-    return _tag("svg", "\n".join(["", head, *parts, ""]), xmlns="http://www.w3.org/2000/svg", role="img",
-                viewBox=f"0 0 {width:.5g} {height:.5g}", width=width, height=height,
-                style="max-width:100%;height:auto", aria_label=title, font_family=FONT)
+    return whole([_text(8, 17, title, small=False, anchor="start"), *parts], width, height, title)
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float) -> str:

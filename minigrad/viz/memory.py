@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from minigrad.memory.live import size_text as size
-from minigrad.viz.paint import FONT, INK, LINE, _tag, _text
+from minigrad.viz.paint import INK, LINE, _tag, _text, whole
 
 ORDER = ("parameter", "optimizer state", "input", "gradient", "activation", "workspace")  # what stays lies below
 COLOURS = dict(zip(ORDER, ("#6d9bd1", "#9d86c9", "#8fc0bb", "#e0a458", "#6bb377", "#c3c9ce")))
@@ -125,18 +125,8 @@ def svg(told: dict) -> str:
     y = lambda nbytes: TOP + HEIGHT * (1 - nbytes / top)  # noqa: E731
     body = [*_bands(told, x), *_scale(told, top, y), *_areas(told, x, y), *_peak(told, x, y), *_legend(told)]
     body.append(_text((LEFT + WIDTH - RIGHT) / 2, TOP + HEIGHT + 17, "events: buffers taken and given back"))
-    return _tag(
-        "svg",
-        "\n".join(["", *body, ""]),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {TOP + HEIGHT + 64}",
-        width=WIDTH,
-        height=TOP + HEIGHT + 64,
-        style="max-width:100%;height:auto",
-        role="img",
-        aria_label=f"memory over {last - first} events, at most {size(told['peak']['nbytes'])}",
-        font_family=FONT,
-    )
+    said = f"memory over {last - first} events, at most {size(told['peak']['nbytes'])}"
+    return whole(body, WIDTH, TOP + HEIGHT + 64, said)
 
 
 def _bands(told: dict, x) -> list[str]:

@@ -56,18 +56,15 @@ def svg(data: dict, layout: Layout, made_at: bool = False, heading: str = "") ->
     else:
         body.append(legend)
     width, height = max(layout.width, wide), top + layout.height + 22 + 16 * len(data["notes"])
-    return _tag(
-        "svg",
-        "\n".join(["", *body, ""]),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width:.5g} {height:.5g}",
-        width=width,
-        height=height,
-        style="max-width:100%;height:auto",
-        role="img",
-        aria_label=f"graph of {data['operations']} operations and {data['leaves']} leaves",
-        font_family=FONT,
-    )
+    said = f"graph of {data['operations']} operations and {data['leaves']} leaves"
+    return whole(body, width, height, said)
+
+
+def whole(parts: list[str], width: float, height: float, said: str) -> str:
+    """The picture of these parts, which shrinks to the page; `said` is what it is to those who do not see it."""
+    return _tag("svg", "\n".join(["", *parts, ""]), xmlns="http://www.w3.org/2000/svg",
+                viewBox=f"0 0 {width:.5g} {height:.5g}", width=width, height=height,
+                style="max-width:100%;height:auto", role="img", aria_label=said, font_family=FONT)
 
 
 def _tag(tag: str, inside: str = "", **attributes: object) -> str:

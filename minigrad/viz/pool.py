@@ -12,7 +12,7 @@ from typing import Any
 
 from minigrad.memory.live import size_text as size
 from minigrad.viz.known import clean
-from minigrad.viz.paint import FONT, INK, LINE, QUIET, _tag, _text
+from minigrad.viz.paint import INK, LINE, QUIET, _tag, _text, whole
 
 COLOURS = ("#6d9bd1", "#e0a458", "#6bb377", "#9d86c9", "#d07a7a", "#8fc0bb", "#b59a6a", "#c98fb8")
 LETTERS = "ABCDEFGH"
@@ -113,18 +113,8 @@ def svg(obj: Any) -> str:
     body.append(_text(left + BAR / 2, TOP + HEIGHT + 17, "at the peak"))
     body.append(_text(LEFT + chart / 2, TOP + HEIGHT + 17, f"{told['events']:,} events: buffers asked for, given back"))
     legend, bottom = _legend(told)
-    return _tag(
-        "svg",
-        "\n".join(["", *body, *legend, ""]),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {bottom}",
-        width=WIDTH,
-        height=bottom,
-        style="max-width:100%;height:auto",
-        role="img",
-        aria_label=f"pool of {told['policy']} over {told['events']} events, at most {size(told['reserved'])} reserved",
-        font_family=FONT,
-    )
+    said = f"pool of {told['policy']} over {told['events']} events, at most {size(told['reserved'])} reserved"
+    return whole([*body, *legend], WIDTH, bottom, said)
 
 
 def _title(told: dict) -> list[str]:

@@ -205,7 +205,7 @@ def test_after_a_refusal_that_was_caught_work_goes_on():
 
 def test_what_is_wrong_is_refused():
     for how in (dict(limit=0), dict(limit=-1), dict(smallest=0)):
-        with pytest.raises(ValueError, match="above 0"):
+        with pytest.raises(ValueError, match="at least 1"):
             mg.memory.pool(**how)
 
 
