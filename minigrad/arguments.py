@@ -40,10 +40,10 @@ def function(call: str, name: str, value: Any) -> Any:
 
 
 def folder_there(call: str, value: str | os.PathLike | None) -> None:
-    """NotADirectoryError unless `value` is None or a folder that exists."""
+    """FileNotFoundError unless `value` is None or a folder that exists."""
     if value is not None and not os.path.isdir(value):
-        raise NotADirectoryError(f"{call}: there is no folder {os.fspath(value)!r}. Make it first, or leave it out for "
-                                 "the system's own")
+        raise FileNotFoundError(f"{call}: there is no folder {os.fspath(value)!r}. Make it first, or leave it out for "
+                                "the system's own")
 
 
 __all__ = ["folder_there", "function", "of_kind", "whole"]

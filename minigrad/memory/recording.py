@@ -134,7 +134,7 @@ def record(smallest: int = LARGE, capacity: int = 1 << 16) -> Iterator[Recording
 
     Each with the op and line that ran.  `capacity`: events between two ops that there is room for; a warning tells if
     it was too little.  What is alive at the end stays alive."""
-    whole("record", "smallest", smallest, 1)
+    whole("record", "smallest", smallest)
     whole("record", "capacity", capacity, 1)
     r = Recording()
     with watched(capacity) as watch:

@@ -45,7 +45,7 @@ NONSENSE = {
     "pool: limit, bytes, must be a whole number of at least 1, got True":
         (TypeError, lambda: mg.memory.pool(limit=True)),
     "pool: smallest must be": (ValueError, lambda: mg.memory.pool(smallest=0)),
-    "offload: there is no folder '/not/there'": (NotADirectoryError, lambda: mg.memory.offload(folder="/not/there")),
+    "offload: there is no folder '/not/there'": (FileNotFoundError, lambda: mg.memory.offload(folder="/not/there")),
     "compare: batch_size must be a whole number of at least 1, got 2.5":
         (TypeError, lambda: mg.compare({"a": NET}, batch_size=2.5)),
     "compare: repeat must be": (ValueError, lambda: mg.compare({"a": print}, repeat=0)),
