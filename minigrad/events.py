@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
@@ -28,6 +28,7 @@ COLUMNS = ("rank", "stream", "name", "kind", "start_s", "end_s", "flops", "bytes
 ROW = np.dtype(list(zip(COLUMNS, ("i4", "i4", "i4", "i4", "f8", "f8", "i8", "i8", "i8"))))
 NAMED = ("stream", "name", "kind")                            # columns of numbers of texts
 COUNTED = ("flops", "bytes")                                  # columns where -1 says: not known
+More = Callable[[Mapping[tuple[int, str], int]], Iterable[str]]
 EXACT = Context(prec=2000)                                    # every difference of two floats, to the last digit
 
 
@@ -293,17 +294,19 @@ class Trace:
         return Trace.from_data, (self.to_data(),)
 
     # -- as Chrome's trace format
-    def chrome_lines(self) -> Iterator[str]:
+    def chrome_lines(self, more: More | None = None) -> Iterator[str]:
         """The file line by line: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 
         Complete events ("X"); pid is the rank, tid numbers the streams, whose names stand in metadata events ("M").
-        Times are microseconds, written to the last digit, so that `from_chrome` gives the same floats."""
+        Times are microseconds, written to the last digit, so that `from_chrome` gives the same floats.  `more` gives
+        further lines, such as arrows, of {(rank, stream): tid}."""
         tids = {line: k + 1 for k, line in enumerate(self.lines())}
         yield '{"displayTimeUnit": "ms", "traceEvents": ['
         names = [_named("process_name", rank, 0, f"rank {rank}") for rank in dict.fromkeys(r for r, _ in tids)]
         names += [_named("thread_name", rank, tid, text) for (rank, text), tid in tids.items()]
         comma = ""
-        for line in chain(names, (_complete(event, tids[event.rank, event.stream]) for event in self)):
+        own = (_complete(event, tids[event.rank, event.stream]) for event in self)
+        for line in chain(names, own, more(tids) if more else ()):
             yield comma + line
             comma = ","
         yield "]}"
@@ -334,8 +337,9 @@ class Trace:
             raise ValueError(f"Trace: not Chrome's trace format: {type(e).__name__}: {e}") from e
 
     # -- as a file
-    def save(self, path: str | os.PathLike) -> None:
-        """Write it whole or not at all: Chrome's format where the name ends in .json, columns where it ends in .npz."""
+    def save(self, path: str | os.PathLike, more: More | None = None) -> None:
+        """Write it whole or not at all: Chrome's format where the name ends in .json (`more` as for `chrome_lines`),
+        columns where it ends in .npz."""
         kind, place = os.path.splitext(path)[1], os.path.realpath(path)
         if kind not in (".json", ".npz"):
             raise ValueError(f"Trace: do not know how to write {kind!r}; use .json (Chrome's format) or .npz")
@@ -343,7 +347,7 @@ class Trace:
         try:
             with open(beside, "xb") as file:
                 if kind == ".json":
-                    file.writelines(f"{line}\n".encode() for line in self.chrome_lines())
+                    file.writelines(f"{line}\n".encode() for line in self.chrome_lines(more))
                 else:
                     data = self.to_data()
                     texts = {name: np.array(json.dumps(data.pop(name))) for name in ("names", "args_seen")}

@@ -5,8 +5,8 @@ Before `sweep.py`, whose walk ends here.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -59,30 +59,34 @@ def run_after(leaf: Tensor, on_tensors: bool) -> None:
 
 
 # ---- at the end ------------------------------------------------------------------------------------
-_ENDING: ContextVar[list[Callable[[], None]] | None] = ContextVar("minigrad.ending", default=None)
+class _Ending(threading.local):
+    """Of a thread, not of a context: a checkpoint runs its function again in the context of forward."""
+
+    queued: list[Callable[[], None]] | None = None           # while a backward runs
+
+
+_ENDING = _Ending()
 
 
 def queue_callback(callback: Callable[[], None]) -> None:
     """Call `callback()` once the backward that is running has added all gradients: where a hook waits for what it and
     others began (PyTorch: `Variable._execution_engine.queue_callback`).  Of a backward in a backward: the outer one."""
-    queued = _ENDING.get()
-    if queued is None:
+    if _ENDING.queued is None:
         raise GraphError("queue_callback: no backward is running. Call it from a hook of one")
-    queued.append(callback)
+    _ENDING.queued.append(callback)
 
 
 def to_the_end(walk: Callable, *how: Any) -> Any:
     """walk(*how), then what hooks have queued meanwhile."""
-    if _ENDING.get() is not None:
+    if _ENDING.queued is not None:
         return walk(*how)
-    queued: list[Callable[[], None]] = []
-    token = _ENDING.set(queued)
+    _ENDING.queued = []
     try:
         result = walk(*how)
-        for callback in queued:
+        for callback in _ENDING.queued:
             callback()
     finally:
-        _ENDING.reset(token)
+        _ENDING.queued = None
     return result
 
 

@@ -4,7 +4,7 @@ Both are read off one `Plan`.  After `matching.py`, whose complete meetings come
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from simulator.units import show
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
-    from simulator.executors.local import World
+    from simulator.executors.books import Books
 
 
 def entries_of(kind: str, world: int) -> int:
@@ -46,10 +46,13 @@ class Cut:
 
     def start(self) -> list[dict[int, np.ndarray]]:
         """Of each rank, its chunks: views of what it holds."""
+        return [self.chunks_of(arrays) for arrays in self.held]
+
+    def chunks_of(self, arrays: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """The chunks of these entries: views."""
         each, sizes = self.each, self.sizes
-        return [{c: part for e, array in arrays.items() for c, part in pieces(
+        return {c: part for e, array in arrays.items() for c, part in pieces(
             array.reshape(-1), sizes[e * each:(e + 1) * each], range(e * each, (e + 1) * each)).items()}
-            for arrays in self.held]
 
     def check_room(self, cluster: Cluster, group: Group) -> None:
         """MemoryError where what a rank would have does not fit its device."""
@@ -69,41 +72,59 @@ class Cut:
         return found
 
 
-def carry_out(world: World, meeting: Meeting, add: np.ufunc | None) -> None:
-    """All are there: move the values, put the moves on the clocks, and give each call what its rank has afterwards."""
+def carry_out(world: Books, meeting: Meeting, add: np.ufunc | None,
+              move: Callable[..., Sequence[Any]] | None = None) -> None:
+    """All are there: move the values, put the moves on the clocks, and give each call what its rank has afterwards.
+
+    `move` does the first where the values are elsewhere; what it returns is given to the calls."""
     group = meeting.group
     calls = [meeting.calls[rank] for rank in group.ranks]
     events = [call.event for call in calls]
     kind, plan = calls[0].signature["kind"], calls[0].plan
     if plan is None:
-        results: Sequence[list] = [[new] for new in _new_groups(world, group, calls)]
+        results: Sequence[Any] = [[new] for new in _new_groups(world, group, calls)]
         put_on_clocks(world, group, None, kind, kind, meeting.join, events)
     else:
         parts = Cut(plan, [call.data for call in calls])
         parts.check_room(world.cluster, group)
-        results = _moved(world, group, parts, add)
+        _count(world, group, parts)
+        results = (move or _moved)(world, group, parts, calls, add)
         put_on_clocks(world, group, parts, plan.name, kind, meeting.join, events)
     for call, value in zip(calls, results):
         world.complete(call, value)
 
 
-def _moved(world: World, group: Group, parts: Cut, add: np.ufunc | None) -> list[list[np.ndarray]]:
-    """What each rank has when its values and those of the others have moved."""
-    world.hand_over(0, 0, 0)                                 # what was done before is somebody's
+def _count(world: Books, group: Group, parts: Cut) -> None:
+    """The messages that will go, among the bytes sent; ValueError if no link leads there."""
     messages = [(group.ranks[m.src], group.ranks[m.dst], parts.nbytes(m.chunks))
                 for at_once in parts.plan.messages for m in at_once]
     for pair in {(src, dst) for src, dst, _ in messages}:
         world.network.idle_s(*pair, 0)                       # refuses where no link leads
     for message in messages:
         world.sent(*message)
+
+
+def _moved(world: Books, group: Group, parts: Cut, calls: Sequence[Call],
+           add: np.ufunc | None) -> Sequence[list[np.ndarray]]:
+    """What each rank has when its values and those of the others have moved."""
+    world.hand_over(0, 0, 0)                                 # what was done before is somebody's
     has = run(parts.plan, parts.start(), add or np.add)
     results = [parts.result(rank, chunks) for rank, chunks in enumerate(has)]
     del has
     world.hand_out({rank: sum(a.nbytes for a in arrays) for rank, arrays in zip(group.ranks, results)})
+    _give_back(world, parts, calls)
     return results
 
 
-def _new_groups(world: World, group: Group, calls: Sequence[Call]) -> list[Group | None]:
+def _give_back(world: Books, parts: Cut, calls: Sequence[Call]) -> None:
+    """What ranks gave has moved, and nobody has it any more; that they gave something stays known."""
+    parts.held = ()
+    for call in calls:
+        call.data = dict.fromkeys(call.data)
+        world.gave_back(call.rank)
+
+
+def _new_groups(world: Books, group: Group, calls: Sequence[Call]) -> list[Group | None]:
     """The group of each call of `split`; equal colors are one."""
     made: dict[Any, Group] = {}
     for color in sorted({call.data[0] for call in calls if call.data[0] is not None}):
@@ -114,7 +135,7 @@ def _new_groups(world: World, group: Group, calls: Sequence[Call]) -> list[Group
 
 
 # ---- the same on the clocks ----------------------------------------------------------------------
-def put_on_clocks(world: World, group: Group, parts: Cut | None, name: str, kind: str, join: Any,
+def put_on_clocks(world: Books, group: Group, parts: Cut | None, name: str, kind: str, join: Any,
                   events: Sequence[int]) -> None:
     """The actions of a collective on the lanes of its group: it begins when all have arrived at `join`, and event k
     happens when the k-th rank is done.  Without parts nothing is sent."""

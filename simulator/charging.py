@@ -42,8 +42,9 @@ class Charge(Probe):
     def begin(self, kind: str, thing: Any, inputs: tuple) -> None:
         if kind == "pull":
             g = inputs[0]
-            larger = any(prod(edge.shape) > prod(g.shape) for edge in thing.edges)
-            self._open.append(Pull(self.costs.of_pull(thing, g.shape), g, True if larger else None))
+            cost = self.costs.of_pull(thing, g.shape)        # unknown: of a Function, whose gradient may be several
+            larger = cost != UNKNOWN and any(prod(edge.shape) > prod(g.shape) for edge in thing.edges)
+            self._open.append(Pull(cost, g, True if larger else None))
         elif kind == "leaf":
             self._open.append(Pull(INNER, None))
 
@@ -55,23 +56,23 @@ class Charge(Probe):
             pull.moved = not isinstance(pull.g, mg.Tensor) and not (
                 outputs and all(_same_memory(out, pull.g) for out in outputs))
         if kind == "pull" and pull.cost != UNKNOWN and pull.moved:
-            self._charge(pull.cost, type(thing.op).__name__ + " backward", pull.g.dtype.name)
+            self._charge(pull.cost, type(thing.op).__name__ + " backward", pull.g.dtype.name, (thing.code, thing.lasti))
 
     def __call__(self, op: Any, xs: tuple, ys: tuple) -> None:
         number = self.costs.of_op(op_key(op, xs), op, xs, ys)
         if all(pull.cost == UNKNOWN for pull in self._open):
-            self._charge(number, type(op).__name__, working_dtype(xs, ys))
+            self._charge(number, type(op).__name__, working_dtype(xs, ys), (None, 0))
         else:
             self._open[-1].moved = bool(self._open[-1].moved) or self._cost(number) != (0, 0)
 
     def _cost(self, number: int) -> tuple[int, int]:
         return (self.costs[number] if number != UNKNOWN else None) or (0, 0)
 
-    def _charge(self, number: int, name: str, dtype: str) -> None:
+    def _charge(self, number: int, name: str, dtype: str, site: tuple) -> None:
         flops, nbytes = self._cost(number)
         seconds = Row("", name, dtype, 1, flops, nbytes).seconds(self.comm.spec)
         if seconds:
-            self.comm.compute(seconds, flops=flops, nbytes=nbytes, name=name)
+            self.comm.charge(seconds, flops, nbytes, name, site)
 
 
 def _same_memory(out: Any, g: Any) -> bool:

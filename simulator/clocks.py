@@ -41,9 +41,10 @@ class Lane:
 class Clocks:
     """The times of `world_size` ranks on a network.
 
-    Actions are tuples: (COMPUTE, seconds, name, flops, bytes), (SEND, event, dst, bytes, name), (RECORD, event),
-    (ARRIVE, join, how many), (WAIT, event, name, line), (BEGIN, name, kind, bytes), (END,).  An event gets its time
-    when it is recorded, when a message has arrived, or when as many as were said have arrived at a join.
+    Actions are tuples: (COMPUTE, seconds, name, flops, bytes, line), (SEND, event, dst, bytes, name, line), (RECORD,
+    event), (ARRIVE, join, how many), (WAIT, event, name, line), (BEGIN, name, kind, bytes), (END,); the line of what
+    computes or sends may be left out.  An event gets its time when it is recorded, when a message has arrived, or when
+    as many as were said have arrived at a join.
 
     The engine takes the lane with the smallest (clock, turn, rank): what it does next can depend on nothing later, and
     lanes that are equally early send their messages in turn.  If that lane's program has not said yet what comes next,
@@ -60,7 +61,6 @@ class Clocks:
         self._heap: list[tuple[float, int, int, int]] = []
         self._waiting: dict[Any, list[Lane]] = {}
         self._joins: dict[Any, list] = {}                    # join -> [still missing, latest arrival]
-        self._latency: dict[tuple[int, int], float] = {}
         self._last_event = 0
         self.horizon_s: Callable[[], float] | None = None    # time does not go beyond it, where that is given
         for rank in range(world_size):
@@ -175,9 +175,10 @@ class Clocks:
                 return True                                  # it is another lane's turn
         return True
 
-    def _computed(self, lane: Lane, seconds: float, name: str, flops: int | None, nbytes: int | None) -> None:
+    def _computed(self, lane: Lane, seconds: float, name: str, flops: int | None, nbytes: int | None,
+                  line: str = "") -> None:
         end_s = lane.clock + seconds
-        self._rows.append((lane.rank, lane.stream, name, COMPUTE, lane.clock, end_s, flops, nbytes, None))
+        self._rows.append((lane.rank, lane.stream, name, COMPUTE, lane.clock, end_s, flops, nbytes, line))
         lane.clock, lane.turn = end_s, 0
         lane.done += 1
 
@@ -188,16 +189,14 @@ class Clocks:
         lane.clock, lane.turn = until_s, 0
         lane.done += 1
 
-    def _send(self, lane: Lane, event: Any, dst: int, nbytes: int, name: str) -> None:
+    def _send(self, lane: Lane, event: Any, dst: int, nbytes: int, name: str, line: str = "") -> None:
         lane.turn += 1
         src = lane.rank
         done = self.network.transfer(src, dst, nbytes, lane.clock)
-        latency = self._latency.get((src, dst))
-        if latency is None:
-            latency = self._latency[src, dst] = self.network.idle_s(src, dst, 0)
         self.nbytes[src, dst] += nbytes
-        left_s = max(done.begin_s, done.end_s - latency)
-        self._rows.append((src, dst, name, SEND, done.begin_s, left_s, None, nbytes, (lane.clock, done)))
+        left_s = max((self.network.free_s[link] for link in done.links), default=done.begin_s)
+        self._rows.append((src, dst, name, SEND, done.begin_s, left_s, None, nbytes,
+                           (lane.clock, done, line)))
         self.happened(event, done.end_s)
 
     def _arrived(self, lane: Lane, join: Any, count: int) -> None:
@@ -223,8 +222,8 @@ class Clocks:
         for rank, stream, name, kind, start_s, end_s, flops, nbytes, more in self._rows:
             args = {"line": more} if more else None
             if kind == SEND:
-                asked_s, done = more
-                args = {"dst": stream, "asked_s": asked_s, "arrives_s": done.end_s}
+                asked_s, done, line = more
+                args = {"dst": stream, "asked_s": asked_s, "arrives_s": done.end_s} | ({"line": line} if line else {})
                 ways = self._ways.setdefault((rank, stream), {})
                 way = ways.setdefault(done.links, len(ways) + 1)             # parallel links may be busy at once
                 stream = f"to {stream}" + f" ({way})" * (way > 1)

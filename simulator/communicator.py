@@ -8,18 +8,15 @@ Values really move; how long it took is what `comm.time` says.  After `carrying.
 """
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from minigrad.sites import INTERNAL, site_text
 from simulator.carrying import carry_out
 from simulator.clocks import ARRIVE, COMPUTE, SEND, WAIT
 from simulator.collectives import make_plan
+from simulator.lines import called_at, line_of, ours
 from simulator.matching import AnyReceipt, Call, Group, Receipt, where
 from simulator.payload import Form, check_writable, finish, given, reduction, taken, values, write
 from simulator.units import show
@@ -27,11 +24,9 @@ from simulator.units import show
 if TYPE_CHECKING:
     from simulator.device import DeviceSpec
     from simulator.executors.local import World
+    from simulator.executors.seat import Seat
 
 T = TypeVar("T")
-_HERE = os.path.dirname(os.path.abspath(__file__))
-OURS = INTERNAL | {os.path.join(folder, name) for folder, _, names in os.walk(_HERE) for name in names}
-line_of = lru_cache(maxsize=4096)(lambda code, lasti: site_text(code, lasti))
 
 
 class Handle(Generic[T]):
@@ -57,11 +52,12 @@ class Communicator:
     comes as a tensor, an array as an array, a number as a number.  Every collective takes `algorithm` and what that
     algorithm knows (`simulator.collectives`), and `async_op=True` for a `Handle`."""
 
-    def __init__(self, rank: int, world: World, group: Group, device: str = "cpu") -> None:
-        self._world, self._group, self._me = world, group, group.ranks[rank]
+    def __init__(self, rank: int, world: World | Seat, group: Group, device: str = "cpu") -> None:
+        self._world = cast("World", world)                    # or a Seat, which is the same to its own rank
+        self._group, self._me = group, group.ranks[rank]
         self.rank, self.world_size = rank, len(group.ranks)
         self.device = device                                 # for tensors of this rank: "cpu", or its own simulated one
-        self._lane = world.clocks.lane(self._me)
+        self._lane = self._world.clocks.lane(self._me)
 
     def __repr__(self) -> str:
         return f"<Communicator: rank {self.rank} of {self.world_size}, {self._group.name}>"
@@ -86,13 +82,18 @@ class Communicator:
     def compute(self, seconds: float | None = None, *, flops: float = 0, nbytes: float = 0, dtype: str = "float32",
                 name: str = "compute") -> None:
         """Let the clock go on by `seconds`, or by what the device needs for so many FLOPs and bytes of memory."""
-        self._world.check_running(self._me)
         if seconds is None:
             seconds = self.spec.compute_s(flops, nbytes, dtype)
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"compute: a time is at least 0 s and finite, got {seconds}")
+        self.charge(seconds, flops, nbytes, name, (None, 0))
+
+    def charge(self, seconds: float, flops: float, nbytes: float, name: str, site: tuple) -> None:
+        """The same of what the user called at `site`, (code, lasti); where that is none, at the line that runs now."""
+        now = self._begin()
+        at = line_of(*(now if site[0] is None or ours(site[0].co_filename) else site))
         counts = [int(n) if n else None for n in (flops, nbytes)]
-        self._world.clocks.do(self._lane, COMPUTE, float(seconds), name, *counts)
+        self._world.clocks.do(self._lane, COMPUTE, float(seconds), name, *counts, at)
 
     # -- one to one
     def send(self, x: Any, dst: int, tag: int = 0) -> None:
@@ -110,7 +111,7 @@ class Communicator:
         self._fits(array.nbytes, to, what)
         key = (self._group.number, self._me, to, tag)
         event = world.post(self._me, to, key, (array, form), array.nbytes, site)
-        world.clocks.do(self._lane, SEND, event, to, array.nbytes, what)
+        world.clocks.do(self._lane, SEND, event, to, array.nbytes, what, line_of(*site))
         return Handle(lambda: self._until(event, f"send to {to}", site))
 
     def recv(self, src: int, tag: int = 0, *, out: Any = None) -> Any:
@@ -282,10 +283,7 @@ class Communicator:
     def _begin(self) -> tuple:
         """The user's line; raises in a rank that is not to go on."""
         self._world.check_running(self._me)
-        f = sys._getframe(1)
-        while f.f_code.co_filename in OURS and f.f_back:
-            f = f.f_back
-        return f.f_code, f.f_lasti
+        return called_at(2)
 
     def _peer(self, rank: int, what: str, name: str, itself: bool = False) -> int:
         """A rank of this group, as the whole run counts it."""
@@ -331,16 +329,15 @@ class Communicator:
         if root is not None:
             self._peer(root, kind, "dst" if kind in ("reduce", "gather") else "src", itself=True)
             how = {**how, "root": int(root)}
-        plan = None
-        if plan_kind is not None:
-            plan = make_plan(kind if plan_kind is ... else plan_kind, algorithm, self.world_size, **how)
+        recipe = (kind if plan_kind is ... else plan_kind, algorithm, self.world_size, how)
+        plan = None if plan_kind is None else make_plan(*recipe[:3], **how)         # type: ignore[arg-type]
         for array in data.values():
             self._fits(array.nbytes, self._me, kind)
         words = [kind, _shape_text(shape), None if dtype is None or kind == "barrier" else str(dtype), op,
                  None if root is None else f"root {root}"]
         signature = {"kind": kind, "form": form and str(form), "dtype": None if dtype is None else str(dtype),
                      "shape": shape, "op": op, "root": root, "algorithm": plan and plan.name}
-        return Call(self._me, site, signature, data, form, plan, " ".join(w for w in words if w))
+        return Call(self._me, site, signature, data, form, plan, " ".join(w for w in words if w), recipe)
 
     def _start(self, call: Call, ufunc: np.ufunc | None, result: Callable[[list[np.ndarray]], Any],
                async_op: bool) -> Any:
@@ -354,7 +351,8 @@ class Communicator:
         def wait() -> Any:
             self._until(call.event, call.said, call.site)
             world.block(self._me, call)
-            return result(call.value)
+            value, call.value = call.value, None             # the call is known to others for longer
+            return result(value)
         handle = Handle(wait)
         return handle if async_op else handle.wait()
 

@@ -36,10 +36,21 @@ class RankFailed(CommunicationError):
         super().__init__(message)
         self.rank, self.failures = rank, failures
 
+    def __reduce__(self) -> tuple:
+        return type(self), (str(self), self.rank, self.failures)
+
+
+class WorkerLost(CommunicationError):
+    """A process that ranks ran in has died, left its cluster, or cannot be reached."""
+
+
+class RanksAbsent(CommunicationError, TimeoutError):
+    """Not all ranks could begin: their workers do other work, or have gone."""
+
 
 class Stopped(BaseException):
     """Ends the program of a rank that is not to go on.  No Exception, so that `except Exception` lets it pass."""
 
 
-__all__ = ["CollectiveMismatch", "CommunicationError", "Deadlock", "RankFailed", "RankTimeout", "Stopped",
-           "UnreceivedMessage"]
+__all__ = ["CollectiveMismatch", "CommunicationError", "Deadlock", "RankFailed", "RankTimeout", "RanksAbsent",
+           "Stopped", "UnreceivedMessage", "WorkerLost"]

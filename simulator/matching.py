@@ -13,6 +13,7 @@ from typing import Any
 from minigrad.sites import line_text, site_text
 from simulator.errors import CollectiveMismatch, Deadlock, UnreceivedMessage
 
+NO_EVENT: Any = 0                            # before a thing has its event on the clocks
 REMEMBERED = 4                               # calls of a rank that a report shows
 MATCHED = ("kind", "form", "dtype", "shape", "op", "root", "algorithm")
 WAY_OUT = {
@@ -26,8 +27,10 @@ WAY_OUT = {
 }
 
 
-def where(site: tuple) -> str:
-    """'file:line, in function: the line itself'."""
+def where(site: tuple | str) -> str:
+    """'file:line, in function: the line itself', also of what says that already."""
+    if isinstance(site, str):
+        return site
     text = line_text(*site)
     return site_text(*site) + (f": {text}" if text else "")
 
@@ -35,9 +38,10 @@ def where(site: tuple) -> str:
 class Pending:
     """What a rank waits for, or will: done when `ready`.  `event` is its time on the clocks."""
 
-    def __init__(self, rank: int, site: tuple) -> None:
-        self.rank, self.site = rank, site
-        self.ready, self.event = False, 0
+    def __init__(self, rank: int, site: tuple | str) -> None:
+        self.rank = rank
+        self.site: Any = site                                # (code, lasti), or what `where` makes of it
+        self.ready, self.event = False, NO_EVENT
         self.value: Any = None
 
     def waits_for(self) -> list[int]:
@@ -51,7 +55,7 @@ class Pending:
 class Receipt(Pending):
     """The receiving end of one message."""
 
-    def __init__(self, rank: int, site: tuple, src: int, tag: int) -> None:
+    def __init__(self, rank: int, site: tuple | str, src: int, tag: int) -> None:
         super().__init__(rank, site)
         self.src, self.tag = src, tag
 
@@ -65,7 +69,7 @@ class Receipt(Pending):
 class AnyReceipt(Pending):
     """The receiving end of the message that arrives first, whoever sent it.  `keys`: under which it would be found."""
 
-    def __init__(self, rank: int, site: tuple, tag: int, keys: list[tuple]) -> None:
+    def __init__(self, rank: int, site: tuple | str, tag: int, keys: list[tuple]) -> None:
         super().__init__(rank, site)
         self.tag, self.keys = tag, keys
 
@@ -79,12 +83,13 @@ class AnyReceipt(Pending):
 class Call(Pending):
     """One rank's part in a collective: its arrays, by the number that they have in the plan, and what these were.
 
-    `signature`: the fields of `MATCHED`, None where they may differ."""
+    `signature`: the fields of `MATCHED`, None where they may differ.  `recipe`: what `make_plan` made the plan of."""
 
-    def __init__(self, rank: int, site: tuple, signature: Mapping[str, Any], data: Any, form: Any, plan: Any,
-                 said: str) -> None:
+    def __init__(self, rank: int, site: tuple | str, signature: Mapping[str, Any], data: Any, form: Any, plan: Any,
+                 said: str, recipe: tuple = ()) -> None:
         super().__init__(rank, site)
         self.signature, self.data, self.form, self.plan, self.said = signature, data, form, plan, said
+        self.recipe = recipe
         self.meeting: Meeting | None = None
 
     def given_form(self) -> Any:
@@ -105,7 +110,7 @@ class Said:
     """A call as reports remember it."""
 
     text: str
-    site: tuple
+    site: tuple | str
 
 
 class Group:

@@ -10,7 +10,8 @@ After `executors/`.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -26,14 +27,22 @@ from minigrad.sim import sim_device
 from simulator.charging import Charge
 from simulator.clocks import Clocks, replay
 from simulator.cluster import Cluster, uniform
-from simulator.communicator import Communicator, line_of
+from simulator.communicator import Communicator
 from simulator.errors import CommunicationError, RankFailed
 from simulator.executors.local import World
-from simulator.holdings import Holdings
+from simulator.holdings import Holdings, SimAccounts
+from simulator.lines import raised_at
+from simulator.looking.chrome import save_trace
+from simulator.looking.critical_path import CriticalPath, critical_path
+from simulator.looking.history import History
+from simulator.looking.idleness import Idleness, idleness
+from simulator.looking.ledger import Ledger, ledger
+from simulator.looking.matrices import Matrix, matrix
+from simulator.looking.timeline import Curve, Timeline, curves, timeline
 from simulator.network import Network
 from simulator.units import show
 
-EXECUTORS = ("local",)
+EXECUTORS = ("local", "dask")
 DEVICES = ("cpu", "sim")
 
 
@@ -42,8 +51,8 @@ class Result:
     """What a run of `spawn` gave: `values` by rank (None where it failed), `failures` by rank, and the messages.
 
     `nbytes[src, dst]` are the bytes that were sent; `peak_bytes` those that each rank held at most, on its simulated
-    device or in arrays of the host, where that was asked for (else empty).  Times are modelled: the same on any
-    computer."""
+    device or in arrays of the host, where that was asked for (else empty); `memory` is made of `samples`.  Times are
+    modelled: the same on any computer.  `transport[src, dst]`, on Dask: bytes of each message as it was handed over."""
 
     values: list[Any]
     failures: dict[int, BaseException]
@@ -51,6 +60,8 @@ class Result:
     peak_bytes: list[int]
     cluster: Cluster
     clocks: Clocks = field(repr=False)
+    samples: list[list[tuple[int, int, int]]] = field(default_factory=list, repr=False)
+    transport: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
     def world_size(self) -> int:
@@ -76,6 +87,41 @@ class Result:
         """Bytes over each link of the topology, in the order of its edges."""
         return list(self.clocks.network.link_bytes)
 
+    @cached_property
+    def history(self) -> History:
+        """What each rank did, and what made each event happen; all that follows is read off it."""
+        return History(self.clocks)
+
+    @cached_property
+    def memory(self) -> list[Curve]:
+        """The bytes of each rank over time, where they were counted (else empty)."""
+        return curves(self.history, self.samples)
+
+    def timeline(self, ranks: Sequence[int] | None = None, start_s: float = 0.0,
+                 end_s: float | None = None) -> Timeline:
+        """What each rank did when, of these ranks and in this time (all): a picture in a notebook, text in print."""
+        return timeline(self.history, self.memory, ranks, start_s, end_s)
+
+    def ledger(self) -> Ledger:
+        """Where the time of each rank went: compute, exposed communication, bubble, stall; their sum is exact."""
+        return ledger(self.history)
+
+    def critical_path(self) -> CriticalPath:
+        """The chain of work and messages that ended last: what has to become faster for the run to do so."""
+        return critical_path(self.history)
+
+    def why_idle(self, rank: int) -> Idleness:
+        """What this rank waited for, and what who did meanwhile."""
+        return idleness(self.history, rank)
+
+    def matrix(self) -> Matrix:
+        """Bytes from rank to rank, and over each link."""
+        return matrix(self.history)
+
+    def save_trace(self, path: str | os.PathLike) -> None:
+        """The trace as a file, whole or not at all: .json for Perfetto and chrome://tracing, .npz for `Trace.load`."""
+        save_trace(self.trace, path, self.memory)
+
     def on(self, cluster: Cluster) -> Clocks:
         """The clocks of what was done, had the messages gone over this cluster.  Computing takes as long as it did, and
         the program is not run again: it may have asked the time."""
@@ -95,7 +141,7 @@ class Result:
 
 def spawn(program: Callable[..., Any], world_size: int | None = None, *args: Any, cluster: Cluster | None = None,
           executor: str = "local", timeout: float | None = None, check: bool = True, device: str = "cpu",
-          timed: bool = False, memory: bool = False, **kwargs: Any) -> Result:
+          timed: bool = False, memory: bool = False, client: Any = None, **kwargs: Any) -> Result:
     """Run `program(comm, *args, **kwargs)` on each of `world_size` ranks.
 
     `cluster`: the machine that prices messages and computing, by default A100s of which each pair has a link of its
@@ -114,22 +160,38 @@ def spawn(program: Callable[..., Any], world_size: int | None = None, *args: Any
     if device not in DEVICES:
         raise ValueError(f"spawn: device {device!r} is none of {', '.join(DEVICES)}")
     machine = _machine(world_size, cluster)
+    if executor == "dask":
+        if memory:
+            raise ValueError('spawn: memory=True tells apart the arrays of ranks in one process, so it needs '
+                             'executor="local"; device="sim" counts on both')
+        from simulator.executors import dask
+        ended = dask.run(program, machine, args, kwargs, timeout=timeout, check=check, device=device, timed=timed,
+                         client=client)
+        return _result(ended, check, machine, ended.peaks, [])
+    if client is not None:
+        raise ValueError(f'spawn: client is for executor="dask", got it with {executor!r}')
     size = machine.world_size
     world = World(size, machine)
     if memory and device == "sim":
         raise ValueError('spawn: memory=True counts arrays of the host; device="sim" has an account of its own')
-    with _devices(machine if device == "sim" else None) as sims, _holdings(world, machine, memory):
+    with _devices(machine if device == "sim" else None) as sims, _holdings(world, machine, sims, memory):
         programs = [partial(_program, program, world, rank, device, timed, args, kwargs) for rank in range(size)]
         world.run(programs, timeout, check)
-        peaks = list(world.holdings.peak) if world.holdings else [sim.peak for sim in sims]
+    account = world.holdings
+    return _result(world, check, machine, *((account.peak, account.samples) if account else ([], [])))
+
+
+def _result(world: Any, check: bool, machine: Cluster, peaks: list[int], samples: list) -> Result:
+    """Of a run that has ended; raises its error, where it has one that is to be raised."""
     error = world.error
     if isinstance(error, CommunicationError) and not check:
-        for rank in range(size):
+        for rank in range(world.size):
             if world.returned.get(rank) == "was stopped":
                 world.failures.setdefault(rank, error)
     if error is not None and (check or error not in world.failures.values()):
         raise _told(world)
-    return Result(world.values, dict(sorted(world.failures.items())), world.nbytes, peaks, machine, world.clocks)
+    return Result(world.values, dict(sorted(world.failures.items())), world.nbytes, peaks, machine, world.clocks,
+                  samples, getattr(world, "posted", {}))
 
 
 def _program(program: Callable[..., Any], world: World, rank: int, device: str, timed: bool, args: tuple,
@@ -168,37 +230,34 @@ def _devices(cluster: Cluster | None):
 
 
 @contextmanager
-def _holdings(world: World, cluster: Cluster, wanted: bool) -> Iterator[None]:
-    """Count what each rank holds meanwhile."""
+def _holdings(world: World, cluster: Cluster, sims: list[Any], wanted: bool) -> Iterator[None]:
+    """Count what each rank holds meanwhile, on its simulated device or in arrays of the host."""
+    lanes = [world.clocks.lane(rank) for rank in range(cluster.world_size)]
+
+    def place(rank: int) -> int:
+        return len(lanes[rank].actions)
     with watched(capacity=16) if wanted else nullcontext() as watch:
         if watch is not None:
-            world.holdings = Holdings(watch, [spec.memory_bytes for spec in cluster.devices])
-        yield
+            world.holdings = Holdings(watch, [spec.memory_bytes for spec in cluster.devices], place)
+        accounts = world.holdings = SimAccounts(sims, place) if sims else world.holdings
+        try:
+            yield
+        finally:
+            if isinstance(accounts, SimAccounts):
+                accounts.close()
 
 
-def _told(world: World) -> BaseException:
+def _told(world: Any) -> BaseException:
     """The error of the whole run; one of a rank's own program as RankFailed."""
     error = world.error
     rank = next((r for r, e in world.failures.items() if e is error), None)
     if isinstance(error, CommunicationError) or rank is None or error is None:
         return error or RuntimeError("spawn: ended without a reason")
     others = world.size - 1
-    told = RankFailed(f"rank {rank} of {world.size} raised {type(error).__name__}: {error}{_at(error)}"
+    told = RankFailed(f"rank {rank} of {world.size} raised {type(error).__name__}: {error}{raised_at(error)}"
                       + f"; the other {others} were stopped" * (others > 0), rank, dict(world.failures))
     told.__cause__ = error
     return told
-
-
-def _at(error: BaseException) -> str:
-    """The user's innermost line in a traceback."""
-    from simulator.communicator import OURS
-
-    found, tb = "", error.__traceback__
-    while tb is not None:
-        code = tb.tb_frame.f_code
-        found = found if code.co_filename in OURS else f", at {line_of(code, tb.tb_lasti)}"
-        tb = tb.tb_next
-    return found
 
 
 __all__ = ["Result", "spawn"]

@@ -45,8 +45,9 @@ OWNERS = {  # optional dependency -> the only files and folders that import it
     "ml_dtypes": ("minigrad/dtype.py",),
     "threadpoolctl": ("minigrad/lanes.py",),
     "psutil": ("exercises/sandbox", "simulator/executors/dask.py"),
-    "dask": ("simulator/executors/dask.py", "simulator/search.py"),
-    "distributed": ("simulator/executors/dask.py", "simulator/search.py"),
+    **dict.fromkeys(("dask", "distributed"), (
+        *(f"simulator/executors/{file}.py" for file in ("transport", "service", "dask")), "simulator/search.py")),
+    "cloudpickle": ("simulator/executors/packing.py",),  # comes with dask
     "llvmlite": ("minigrad/memory/native.py",),
     "safetensors": ("minigrad/save.py",),
     **dict.fromkeys(("IPython", "anywidget", "ipywidgets", "graphviz"), ("/viz/",)),

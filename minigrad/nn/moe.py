@@ -85,17 +85,26 @@ class MoE(Module):
     # -- where tokens go
     def route(self, x: Tensor) -> Routing:
         """The routing of tokens (N, d_model)."""
+        p, gates, experts = self.choose(x)
+        chosen, place = self.seats(experts)
+        capacity = self._capacity(x.shape[0], place)
+        n = max(x.shape[0], 1)  # without tokens there is nothing to balance: 0, not 0 / 0
+        balance = sum(sum(cast(chosen, p.dtype), 0) * sum(p, 0)) * (self.n_experts / (self.k * n * n))
+        return Routing(experts, gates, place, place < capacity, capacity, balance)
+
+    def choose(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of tokens (N, d_model): the probabilities (N, experts), the gates and the experts chosen, (N, k)."""
         p = softmax(self.gate(x), -1)
         gates, experts = topk(p, self.k)
         if self.k > 1:
             gates = gates / sum(gates, -1, True)
-        chosen = F.one_hot(flatten(transpose(experts, 0, 1)), self.n_experts)  # (k · N, experts), first choices first
+        return p, gates, experts
+
+    def seats(self, experts: Tensor) -> tuple[Tensor, Tensor]:
+        """The choices as ones among zeros, (k · N, experts), first choices first; and the seat of each, (N, k)."""
+        chosen = F.one_hot(flatten(transpose(experts, 0, 1)), self.n_experts)
         seats = sum(chosen * (cumsum(chosen, 0) - 1), -1)
-        place = transpose(reshape(seats, (self.k, -1)), 0, 1)
-        capacity = self._capacity(x.shape[0], seats)
-        n = max(x.shape[0], 1)  # without tokens there is nothing to balance: 0, not 0 / 0
-        balance = sum(sum(cast(chosen, p.dtype), 0) * sum(p, 0)) * (self.n_experts / (self.k * n * n))
-        return Routing(experts, gates, place, place < capacity, capacity, balance)
+        return chosen, transpose(reshape(seats, (self.k, -1)), 0, 1)
 
     def _capacity(self, tokens: int, seats: Tensor) -> int:
         if self.capacity_factor is None:

@@ -135,10 +135,15 @@ class Plan:
         return tuple(map(tuple, found))
 
     @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The number of each message, counted over all rounds, by its id()."""
+        return {id(m): k for k, m in enumerate(m for messages in self.messages for m in messages)}
+
+    @cached_property
     def steps(self) -> tuple[tuple[tuple, ...], ...]:
         """The same for clocks, of each rank, messages by number: ("ready", k) when it is in the round in which it
         receives message k, ("send", k, dst) after the receiver is ready, ("wait", k) until it has arrived."""
-        numbers = {id(m): k for k, m in enumerate(m for messages in self.messages for m in messages)}
+        numbers = self.numbers
         found = []
         for rounds in self.parts:
             steps: list[tuple] = []

@@ -1,76 +1,40 @@
 """A rank is a thread, and one thread runs at a time: who has the baton goes on until it has to wait for another rank.
 
 So a program runs the same way each time, its ranks share nothing by accident of timing, and whoever waits for ever is
-known at once.  After `communicator.py`, whose calls come here; `spawn.py` starts it.
+known at once.  After `books.py`, which say who waits for whom; `spawn.py` starts it.
 """
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 import time
-import traceback
 import warnings
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any
 
-import numpy as np
-
 from minigrad.streams import Generator, own_stream, process_stream
-from simulator.clocks import Clocks
 from simulator.cluster import Cluster
-from simulator.communicator import OURS
 from simulator.errors import CommunicationError, RankTimeout, Stopped
-from simulator.holdings import Holdings
-from simulator.matching import AnyReceipt, Call, Group, Meeting, Pending, Receipt, deadlock, unreceived, where
-from simulator.network import Network
+from simulator.executors.books import Books
+from simulator.lines import thread_at
+from simulator.matching import Pending, deadlock, unreceived
 
 LIMIT_S = 0.1                                # of each wait; then it looks whether there is still something to wait for
 PATIENCE_S = 5.0                             # with a rank that was stopped, until it is given up
 SMALL_STACK, MANY = 512 * 1024, 64           # with so many ranks each gets a stack of this many bytes
 
 
-class Mail:
-    """Messages on their way and receivers that wait: the k-th receive of a (group, src, dst, tag) gets the k-th."""
-
-    def __init__(self) -> None:
-        self.sent: dict[tuple, deque] = defaultdict(deque)           # of (value, event, site)
-        self.wanted: dict[tuple, deque[Receipt]] = defaultdict(deque)
-
-    def left(self) -> list[str]:
-        """What was never received, as text."""
-        return [f"rank {src} to rank {dst} (tag {tag}), sent at {where(site)}"
-                for (_, src, dst, tag), messages in sorted(self.sent.items()) for *_, site in messages]
-
-
-class World:
-    """The ranks of one run, who of them goes on, and what they said to each other.
-
-    The methods are called by the rank that has the baton, so nothing here needs a lock."""
+class World(Books):
+    """The ranks of one run, and who of them goes on.  The methods are called by the rank that has the baton."""
 
     def __init__(self, world_size: int, cluster: Cluster) -> None:
-        self.size, self.cluster = world_size, cluster
-        self.network = Network(cluster)
-        self.clocks = Clocks(self.network, world_size)
-        self.nbytes = np.zeros((world_size, world_size), np.int64)   # what was sent, src × dst
-        self.mail = Mail()
-        self.groups = [Group(tuple(range(world_size)), 1, f"all {world_size} ranks")]
-        self.values: list[Any] = [None] * world_size
-        self.failures: dict[int, BaseException] = {}
-        self.returned: dict[int, str] = {}                   # rank -> "has returned" or "has failed"
-        self.error: BaseException | None = None              # of the whole run
-        self.stopping = False
+        super().__init__(world_size, cluster)
         self._abandoned = False
         self._batons = [threading.Lock() for _ in range(world_size)]
         self._ready = deque(range(world_size))
-        self._blocked: dict[int, Pending] = {}
-        self._asking: list[int] = []                         # ranks that wait for their time to be certain
-        self._running: int | None = None
-        self._open: dict[int, AnyReceipt] = {}               # ranks that wait for a message from anybody
-        self.holdings: Holdings | None = None                # where memory is watched
         self._idents = [0] * world_size                      # of the ranks' threads
         self._over = threading.Event()
         self._go_on_after_failure = False
@@ -91,12 +55,8 @@ class World:
             self._give_way(rank)
         return self.clocks.time_s(rank)
 
-    def complete(self, pending: Pending, value: Any) -> None:
-        """What `pending` stood for has come."""
-        pending.ready, pending.value = True, value
-        if self._blocked.get(pending.rank) is pending:
-            del self._blocked[pending.rank]
-            self._ready.append(pending.rank)
+    def goes_on(self, rank: int) -> None:
+        self._ready.append(rank)
 
     def check_running(self, rank: int) -> None:
         """Raises in a rank that is not to go on, and in whoever is not this rank."""
@@ -107,23 +67,6 @@ class World:
             raise Stopped
         if self.holdings is not None:
             self.holdings.check(rank)
-
-    def hand_over(self, src: int, dst: int, nbytes: int) -> None:
-        """Arrays that `src` made are now held by `dst`."""
-        if self.holdings is not None:
-            self.holdings.settle(self._running)
-            self.holdings.hand_over(src, dst, nbytes)
-
-    def hand_out(self, nbytes: dict[int, int]) -> None:
-        """Arrays of so many bytes were made for each of these ranks, by whoever came last to a collective."""
-        if self.holdings is not None:
-            self.holdings.hand_out(nbytes)
-
-    def stop(self, error: BaseException) -> None:
-        """End the run; the first error counts."""
-        if self.error is None:
-            self.error = error
-        self.stopping = True
 
     def _give_way(self, rank: int) -> None:
         self.check_running(rank)
@@ -167,86 +110,6 @@ class World:
             self.stop(deadlock(self._blocked, self.returned, self.mail.left()))
         return None
 
-    def _take_first(self) -> None:
-        """Nobody goes on without it: of the messages that ranks of `_open` could take, the earliest is taken."""
-        found = self._offers()
-        if found:
-            _, rank, key = min(found)
-            receipt = self._open.pop(rank)
-            value, event, site = self.mail.sent[key].popleft()
-            self.clocks.choose(rank, receipt.event, event)
-            self.clocks.horizon_s = self._horizon_s if self._open else None
-            self.complete(receipt, (key[1], value, site))
-
-    def _offers(self) -> list[tuple[float, int, tuple]]:
-        """(arrival, receiver, key) of the messages that ranks of `_open` could take, as far as it is known."""
-        times, sent = self.clocks.times, self.mail.sent
-        return [(times[sent[key][0][1]], rank, key) for rank, receipt in self._open.items() for key in receipt.keys
-                if sent.get(key) and sent[key][0][1] in times]
-
-    def _horizon_s(self) -> float:
-        """The earliest of these: what happens after it may depend on who takes it."""
-        return min((at_s for at_s, _, _ in self._offers()), default=float("inf"))
-
-    def expect_any(self, receipt: AnyReceipt) -> None:
-        """The first message to arrive under one of its keys is for `receipt`, once it is certain which that is."""
-        receipt.event = self.clocks.new_event()
-        self._open[receipt.rank] = receipt
-        self.clocks.horizon_s = self._horizon_s
-
-    # -- what they say
-    def post(self, src: int, dst: int, key: tuple, value: Any, nbytes: int, site: tuple) -> int:
-        """A message; `value` belongs to its receiver from now on.  The event of its arrival."""
-        self.sent(src, dst, nbytes)
-        wanted = self.mail.wanted.get(key)
-        if wanted:
-            receipt = wanted.popleft()
-            self.complete(receipt, (value, site))
-            return receipt.event
-        event = self.clocks.new_event()
-        self.mail.sent[key].append((value, event, site))
-        return event
-
-    def expect(self, receipt: Receipt, key: tuple) -> None:
-        """The next message with this key is for `receipt`, which gets the event of its arrival."""
-        sent = self.mail.sent.get(key)
-        if sent:
-            value, receipt.event, site = sent.popleft()
-            self.complete(receipt, (value, site))
-        else:
-            receipt.event = self.clocks.new_event()
-            self.mail.wanted[key].append(receipt)
-
-    def sent(self, src: int, dst: int, nbytes: int) -> None:
-        """A message is about to go; ValueError if no link leads there."""
-        self.network.idle_s(src, dst, nbytes)
-        self.nbytes[src, dst] += nbytes
-
-    def meet(self, group: Group, call: Call) -> tuple[Meeting, bool]:
-        """Enter a call; its meeting, and whether all of the group are there.  A call that does not fit ends the run."""
-        try:
-            return group.arrive(call, self.returned)
-        except CommunicationError as error:
-            self.stop(error)
-            raise
-
-    def new_group(self, ranks: tuple[int, ...], name: str) -> Group:
-        group = Group(ranks, len(self.groups) + 1, name)
-        self.groups.append(group)
-        return group
-
-    def _ended(self, rank: int, how: str) -> None:
-        """A rank's program is over: calls that still need it will not come."""
-        self.returned[rank] = how
-        self.clocks.close(rank)
-        for group in self.groups:
-            for meeting in group.meetings.values() if rank in group.place and not self.stopping else ():
-                try:
-                    meeting.check_returned(self.returned)
-                except CommunicationError as error:
-                    self.stop(error)
-                    break
-
     # -- threads
     def run(self, programs: Sequence[Callable[[], Any]], timeout: float | None, check: bool) -> None:
         """Run each rank's program to its end; afterwards `values`, `failures` and `error` are what came of it."""
@@ -271,6 +134,8 @@ class World:
         if self.error is None and not self.failures:
             left = self.mail.left()
             self.error = unreceived(left) if left else None
+        if self.error is None or not check:
+            self.clocks.horizon_s = None                     # whoever could have chosen a message has ended
             self.clocks.advance()
 
     def _await(self, timeout: float | None) -> None:
@@ -278,15 +143,10 @@ class World:
         while not self._over.wait(LIMIT_S if until is None else max(0.0, min(LIMIT_S, until - time.monotonic()))):
             if until is not None and time.monotonic() >= until:
                 running = self._running
-                self.stop(RankTimeout(f"spawn: not done after {timeout:g} s; rank {running} was running"
-                                      + self._place_of(running) + ". Give it more with timeout=…"))
+                place = "" if running is None else thread_at(self._idents[running])
+                self.stop(RankTimeout(f"spawn: not done after {timeout:g} s; rank {running} was running{place}. "
+                                      f"Give it more with timeout=…"))
                 return
-
-    def _place_of(self, rank: int | None) -> str:
-        """Where the thread of a rank is: the user's line."""
-        frame = None if rank is None else sys._current_frames().get(self._idents[rank])
-        inner = [f for f in traceback.extract_stack(frame) if f.filename not in OURS] if frame else []
-        return f", at {inner[-1].filename}:{inner[-1].lineno}, in {inner[-1].name}" if inner else ""
 
     def _body(self, rank: int, context: Any, program: Callable[[], Any], seed: Any) -> None:
         self._idents[rank] = threading.get_ident()
@@ -303,7 +163,7 @@ class World:
                 self.stop(error)
         try:
             if not self._abandoned:
-                self._ended(rank, how)
+                self.ended(rank, how)
         finally:
             self._idents[rank] = 0
             self._hand_on(None)

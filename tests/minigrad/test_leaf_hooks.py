@@ -145,3 +145,55 @@ def test_rows_and_checkpoints_and_trees():
         w.register_post_accumulate_grad_hook(lambda w, k=k: order.append(k))
     mg.utils.checkpoint.checkpoint(lambda x: forward(ws, x), mg.tensor(X, requires_grad=True)).backward()
     assert sorted(order) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_what_hooks_queue_runs_once_all_gradients_are_there(name):
+    ws, seen = chain(), []
+    end = lambda: seen.append([w.grad is not None for w in ws])
+    ws[-1].register_hook(lambda g: mg.autograd.queue_callback(end))
+    WALKS[name](forward(ws, mg.tensor(X)), ws) if name != "deferred" else forward(ws, mg.tensor(X)).backward()
+    assert seen == [[True] * 5]
+
+
+def test_what_is_queued_may_queue_more_and_waits_for_the_outer_backward():
+    a, seen = mg.tensor([1.0], requires_grad=True), []
+    queue = mg.autograd.queue_callback
+
+    def inner(g):
+        queue(lambda: (seen.append("first"), queue(lambda: seen.append("second"))))
+        b = mg.tensor([1.0], requires_grad=True)
+        b.register_hook(lambda g: queue(lambda: seen.append("of the inner")))
+        with mg.enable_grad():
+            (b * 2).backward()
+        seen.append("inner is over")
+    a.register_hook(inner)
+    (a * 2).backward()
+    assert seen == ["inner is over", "first", "of the inner", "second"]
+
+
+def test_nothing_is_queued_without_a_backward_nor_left_by_one_that_raised():
+    a, seen = mg.tensor([1.0], requires_grad=True), []
+    with pytest.raises(GraphError, match="no backward is running"):
+        mg.autograd.queue_callback(print)
+    handle = a.register_hook(lambda g: (mg.autograd.queue_callback(lambda: seen.append(1)), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        (a * 2).backward()
+    handle.remove()
+    (a * 2).backward()
+    assert seen == []
+    with pytest.raises(GraphError, match="no backward is running"):
+        mg.autograd.queue_callback(print)
+
+
+def test_what_a_checkpoint_runs_again_knows_of_the_backward_around_it():
+    seen = []
+
+    def function(x):
+        try:
+            mg.autograd.queue_callback(lambda: seen.append("at the end"))
+        except GraphError:
+            seen.append("forward")
+        return x * x
+    mg.utils.checkpoint.checkpoint(function, mg.tensor([2.0], requires_grad=True)).backward()
+    assert seen == ["forward", "at the end"]

@@ -153,12 +153,14 @@ def test_the_matrix_shows_all_bytes_and_the_busiest_links():
             comm.recv(0)
     wire = Link("wire", 1e9, 0.0)
     result = spawn(program, 3, cluster=uniform(3, topology=switch(3, wire)))
-    told = messages.data(result)
+    told = messages.data(result.matrix())
     assert told["nbytes"] == [[0, 0, 8000], [0, 0, 0], [0, 0, 0]]
     assert [(link["nbytes"], link["share"]) for link in told["links"]] == [(8000, pytest.approx(1.0))] * 2
-    lines = messages.text(result).splitlines()
+    lines = str(result.matrix()).splitlines()
     assert lines[1].split() == ["0", "·", "·", "8", "kB", "8", "kB"] and "busy 100% of 8 us" in lines[-1]
-    picture = messages.html(result)
-    assert picture.count("<rect") == 9 and "0 to 2: 8 kB" in picture and ElementTree.fromstring(picture) is not None
+    picture = messages.html(result.matrix())
+    assert picture.count("fill-opacity") == 9 + 2 * messages.BINS
+    assert "0 to 2: 8 kB" in picture and ElementTree.fromstring(picture) is not None
     many = spawn(lambda comm: None, cluster=uniform(70, topology=switch(70, wire)))
-    assert "0–2" in messages.text(many) and messages.html(many).count("<rect") == 24**2
+    many = many.matrix()
+    assert "0–2" in messages.text(many) and messages.html(many).count("fill-opacity") == 24**2
