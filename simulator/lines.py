@@ -11,8 +11,8 @@ from functools import lru_cache
 from minigrad.sites import INTERNAL, site_text
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-INTERNAL.update(os.path.join(folder, name) for folder, _, names in os.walk(_HERE) for name in names)   # nodes look there
-ours = lru_cache(maxsize=4096)(lambda name: name in INTERNAL or name.startswith("<minigrad "))    # a file of the library
+INTERNAL.update(os.path.join(folder, name) for folder, _, names in os.walk(_HERE) for name in names)
+ours = lru_cache(maxsize=4096)(lambda name: name in INTERNAL or name.startswith("<minigrad "))   # a file of the library
 line_of = lru_cache(maxsize=4096)(lambda code, lasti: site_text(code, lasti))
 
 
