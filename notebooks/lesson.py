@@ -62,15 +62,15 @@ def shown(value: object) -> str:
 
 # ---- break it -----------------------------------------------------------------------------------
 @contextmanager
-def breaks() -> Iterator[None]:
-    """Run something that ought to fail, and print its message in place of a long traceback."""
+def breaks(lines: int | None = None) -> Iterator[None]:
+    """Run something that ought to fail, and print its message, or so many lines of it, in place of a long traceback."""
     try:
         yield
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         print(
             "\n".join(
-                textwrap.fill(line, WIDE, subsequent_indent="    ") for line in text.splitlines()
+                textwrap.fill(line, WIDE, subsequent_indent="    ") for line in text.splitlines()[:lines]
             )
         )
     else:
