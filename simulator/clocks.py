@@ -52,8 +52,8 @@ class Clocks:
 
     def __init__(self, network: Any, world_size: int) -> None:
         self.network, self.world_size = network, world_size
-        self._rows: list[tuple] = []                         # of the trace, whose last field is not for JSON yet
-        self._trace = Trace()
+        self._rows: list[tuple] = []                         # of the trace: texts and numbers alone, which no collection
+        self._trace = Trace()                                # of garbage looks at again; for a message three fields more
         self._ways: dict[tuple[int, int], dict[Any, int]] = {}
         self.times: dict[Any, float] = {}                    # of events
         self.nbytes: dict[tuple[int, int], int] = defaultdict(int)      # (src, dst) -> bytes
@@ -109,11 +109,12 @@ class Clocks:
             if horizon_s is not None and at_s >= horizon_s():
                 return None
             lane = self._lanes[rank, number]
-            if lane.settled and lane.open:
+            more = lane.done < len(lane.actions)
+            if lane.open and not more:
                 return rank
             heappop(heap)
             lane.resting = True
-            if not lane.settled and self._run(lane):
+            if more and self._run(lane):
                 self._rest(lane)
         return None
 
@@ -134,7 +135,7 @@ class Clocks:
         return [lane for lane in self._lanes.values() if not lane.settled]
 
     def _rest(self, lane: Lane) -> None:
-        if lane.open or not lane.settled:
+        if lane.open or lane.done < len(lane.actions):
             self._push(lane)
 
     def _push(self, lane: Lane) -> None:
@@ -169,7 +170,7 @@ class Clocks:
                 lane.spans.append((*action[1:], lane.clock))
             else:
                 name, what, nbytes, start_s = lane.spans.pop()
-                self._rows.append((lane.rank, lane.stream, name, what, start_s, lane.clock, None, nbytes, None))
+                self._rows.append((lane.rank, lane.stream, name, what, start_s, lane.clock, None, nbytes, ""))
             lane.done += 1
             if kind in WAKING and heap and heap[0] < (lane.clock, lane.turn, lane.rank, lane.number):
                 return True                                  # it is another lane's turn
@@ -194,10 +195,12 @@ class Clocks:
         src = lane.rank
         done = self.network.transfer(src, dst, nbytes, lane.clock)
         self.nbytes[src, dst] += nbytes
-        left_s = max((self.network.free_s[link] for link in done.links), default=done.begin_s)
-        self._rows.append((src, dst, name, SEND, done.begin_s, left_s, None, nbytes,
-                           (lane.clock, done, line)))
-        self.happened(event, done.end_s)
+        begin_s, end_s, links = done
+        left_s, free_s = begin_s, self.network.free_s
+        for link in links:
+            left_s = max(left_s, free_s[link])
+        self._rows.append((src, dst, name, SEND, begin_s, left_s, None, nbytes, line, lane.clock, end_s, links))
+        self.happened(event, end_s)
 
     def _arrived(self, lane: Lane, join: Any, count: int) -> None:
         state = self._joins.setdefault(join, [count, 0.0])
@@ -219,13 +222,13 @@ class Clocks:
     def trace(self) -> Trace:
         """What has its time: computing and waiting of each rank, its collectives, and its messages, which take the time
         that they hold their links; they arrive later (args: when they were asked for, and when they are there)."""
-        for rank, stream, name, kind, start_s, end_s, flops, nbytes, more in self._rows:
-            args = {"line": more} if more else None
+        for rank, stream, name, kind, start_s, end_s, flops, nbytes, line, *more in self._rows:
+            args = {"line": line} if line else None
             if kind == SEND:
-                asked_s, done, line = more
-                args = {"dst": stream, "asked_s": asked_s, "arrives_s": done.end_s} | ({"line": line} if line else {})
+                asked_s, arrives_s, links = more
+                args = {"dst": stream, "asked_s": asked_s, "arrives_s": arrives_s} | (args or {})
                 ways = self._ways.setdefault((rank, stream), {})
-                way = ways.setdefault(done.links, len(ways) + 1)             # parallel links may be busy at once
+                way = ways.setdefault(links, len(ways) + 1)                  # parallel links may be busy at once
                 stream = f"to {stream}" + f" ({way})" * (way > 1)
             self._trace.add(rank, stream, name, kind, start_s, end_s, flops, nbytes, args)
         self._rows.clear()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from simulator.clocks import ARRIVE, BEGIN, COMPUTE, END, RECORD, SEND, WAIT, Clocks
-from simulator.network import Network
+from simulator.network import Network, Transfer
 
 QUEUE = "queue"
 
@@ -112,7 +112,7 @@ class Witness(Clocks):
         asked_s, key = lane.clock, (lane.rank, lane.number, lane.done)
         self._rows.clear()                                   # nobody reads the trace of a witness
         super()._send(lane, event, dst, nbytes, name, line)
-        done = self._rows[0][-1][1]
+        done = Transfer(self._rows[0][4], *self._rows[0][-2:])
         behind, last = None, None
         for link in done.links if done.begin_s > asked_s else ():
             until_s, holder = self._holders.get(link, (0.0, None))
