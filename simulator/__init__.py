@@ -11,8 +11,10 @@ from simulator.errors import (
     CommunicationError,
     Deadlock,
     RankFailed,
+    RanksAbsent,
     RankTimeout,
     UnreceivedMessage,
+    WorkerLost,
 )
 from simulator.mesh import Mesh
 from simulator.network import Network, Transfer

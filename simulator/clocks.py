@@ -52,8 +52,8 @@ class Clocks:
 
     def __init__(self, network: Any, world_size: int) -> None:
         self.network, self.world_size = network, world_size
-        self._rows: list[tuple] = []                         # of the trace: texts and numbers alone, which no collection
-        self._trace = Trace()                                # of garbage looks at again; for a message three fields more
+        self._rows: list[tuple] = []                         # of the trace; for a message with three fields more: flat,
+        self._trace = Trace()                                # so that no collection of garbage looks at them again
         self._ways: dict[tuple[int, int], dict[Any, int]] = {}
         self.times: dict[Any, float] = {}                    # of events
         self.nbytes: dict[tuple[int, int], int] = defaultdict(int)      # (src, dst) -> bytes

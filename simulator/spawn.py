@@ -150,11 +150,14 @@ def spawn(program: Callable[..., Any], world_size: int | None = None, *args: Any
     with as much memory as that of the cluster; one run at a time can have these.  `timed`: minigrad's ops let the clock
     of their rank go on by what its device needs for them (`cost.py`); else only `comm.compute` does.  `memory`: count
     the bytes of host arrays that each rank makes and holds, for `peak_bytes`, and raise in one that holds more than its
-    device has, at its next call; needs numba.
+    device has, at its next call; needs numba.  `executor`: "local", a rank is a thread of this process; "dask", a task
+    on a worker of `client` (a distributed.Client, a cluster, the address of a scheduler; None: the current client, or
+    worker processes that are started and ended here), with the same values, messages and modelled times.
 
     Random numbers of each rank begin where the caller's stream is, and nobody outside sees their draws.  Raises
     RankFailed from the exception of the first rank that raised; CollectiveMismatch, Deadlock, UnreceivedMessage;
-    RankTimeout.  Whatever happens, no rank is left running."""
+    RankTimeout; on Dask also WorkerLost, RanksAbsent, and TypeError for what cannot be sent.  Whatever happens, no rank
+    is left running."""
     if executor not in EXECUTORS:
         raise ValueError(f"spawn: executor {executor!r} is none of {', '.join(EXECUTORS)}")
     if device not in DEVICES:

@@ -11,7 +11,6 @@ from typing import Any
 import minigrad as mg
 import simulator as sim
 from simulator import comm_ops, strategies
-from simulator.spawn import EXECUTORS
 from simulator.strategies import DistributedSampler
 from simulator.strategies.regions import dropout
 from simulator.strategies.tensor_parallel import ColumnParallelLinear, RowParallelLinear
@@ -24,8 +23,6 @@ class RankError(RuntimeError):
 def run_ranks(world: int, fn: Callable[..., Any], *args: Any, timeout: float = 30, retries: int = 0) -> list[Any]:
     """[fn(ctx, *args) of each rank].  `retries`: all ranks again from the start, with nothing of what failed."""
     executor = os.environ.get("MG_EXECUTOR", "local")
-    if executor == "dask" and executor not in EXECUTORS:
-        raise NotImplementedError("MG_EXECUTOR=dask: the executor on Dask does not exist yet; use local")
     for attempt in range(retries + 1):
         try:
             return sim.spawn(_on_rank, world, fn, args, executor=executor, timeout=timeout).values

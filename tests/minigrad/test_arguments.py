@@ -1,4 +1,4 @@
-"""Nonsense is refused by name where a call begins, and blocks that end where they did not begin leave nothing behind."""
+"""Nonsense is refused by name where a call begins; blocks that end where they did not begin leave nothing behind."""
 
 import gc
 import threading
