@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import groupby
 
+from minigrad.arguments import of_kind
 from simulator.device import DeviceSpec, device as device_named, names
 from simulator.plateaus import fitted_wire
 from simulator.published import table
@@ -30,6 +31,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(self.devices))
+        of_kind("Cluster", "topology", self.topology, Topology)
+        for k, spec in enumerate(self.devices):
+            of_kind("Cluster", f"device {k} (simulator.device_named gives one by name)", spec, DeviceSpec)
         if len(self.devices) != self.topology.world_size:
             raise ValueError(f"Cluster: {len(self.devices)} devices for {self.topology.name}, which has places for "
                              f"{self.topology.world_size}")
@@ -85,7 +89,7 @@ def cluster(name: str) -> Cluster:
     Devices and links are those of the published tables.  In a node all devices are at one switch, but for V100, of
     which up to 8 are a part of a DGX-1, and MI300X, whose every pair has a wire.  More than 8 devices are nodes of 8,
     but for GB200, of which 72 are at one switch."""
-    if name.strip() == "DGX-1":
+    if of_kind("cluster", "name", name, str).strip() == "DGX-1":
         return _dgx1(8)
     match = _PATTERN.match(name)
     if match is None:

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import index
 from typing import Any
 
 import numpy as np
 
 from minigrad import observe
+from minigrad.arguments import function, of_kind
 from minigrad.events import Trace
 from minigrad.memory.handler import watched
 from minigrad.sim import sim_device
@@ -125,6 +127,7 @@ class Result:
     def on(self, cluster: Cluster) -> Clocks:
         """The clocks of what was done, had the messages gone over this cluster.  Computing takes as long as it did, and
         the program is not run again: it may have asked the time."""
+        of_kind("on", "cluster (simulator.cluster gives one by name)", cluster, Cluster)
         if cluster.world_size != self.world_size:
             raise ValueError(f"on: {self.world_size} ranks ran, the cluster has {cluster.world_size} devices")
         return replay(self.clocks.program(), Network(cluster), self.world_size)
@@ -162,6 +165,14 @@ def spawn(program: Callable[..., Any], world_size: int | None = None, *args: Any
         raise ValueError(f"spawn: executor {executor!r} is none of {', '.join(EXECUTORS)}")
     if device not in DEVICES:
         raise ValueError(f"spawn: device {device!r} is none of {', '.join(DEVICES)}")
+    if cluster is not None:
+        of_kind("spawn", "cluster (simulator.cluster gives one by name)", cluster, Cluster)
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"spawn: timeout is more than 0 seconds, or None, got {timeout!r}")
+    function("spawn", "program", program)
+    if isgeneratorfunction(program) or iscoroutinefunction(program):
+        raise TypeError(f"spawn: {program.__name__} yields or awaits, and a rank's program is plain blocking Python: "
+                        "nobody would go on with it")
     machine = _machine(world_size, cluster)
     if executor == "dask":
         if memory:
@@ -201,7 +212,10 @@ def _program(program: Callable[..., Any], world: World, rank: int, device: str, 
              kwargs: dict[str, Any]) -> Any:
     comm = Communicator(rank, world, world.groups[0], f"sim:{rank}" if device == "sim" else "cpu")
     with observe(Charge(comm)) if timed else nullcontext():
-        return program(comm, *args, **kwargs)
+        value = program(comm, *args, **kwargs)
+    if world.holdings is not None:
+        world.holdings.check(rank)                           # also what it holds after its last call
+    return value
 
 
 def _machine(world_size: int | None, cluster: Cluster | None) -> Cluster:

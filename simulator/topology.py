@@ -16,6 +16,7 @@ from math import isfinite
 from statistics import median
 from typing import Any, NamedTuple
 
+from minigrad.arguments import of_kind
 from simulator.published import table
 from simulator.units import GB, MiB, show, us
 
@@ -67,6 +68,7 @@ class Topology:
         if self.world_size < 1:
             raise ValueError(f"Topology {self.name!r}: at least one device, got {self.world_size}")
         for k, edge in enumerate(self.edges):
+            of_kind(f"Topology {self.name!r}", f"link {k} (simulator.link gives one by name)", edge.link, Link)
             if not (0 <= edge.src < self.vertices and 0 <= edge.dst < self.vertices) or edge.src == edge.dst:
                 raise ValueError(f"Topology {self.name!r}: link {k} goes from {edge.src} to {edge.dst}; it must join "
                                  f"two different ones of the vertices 0 … {self.vertices - 1}")

@@ -146,7 +146,8 @@ class Linear(Op):
     def dw(self, o, g, x):
         if len(g.shape) == 2:
             return o.matmul(o.mT(g), x)
-        return o.matmul(o.mT(o.reshape(g, (-1, g.shape[-1]))), o.reshape(x, (-1, x.shape[-1])))
+        rows = math.prod(g.shape[:-1])                        # not -1, of which nothing could be told without features
+        return o.matmul(o.mT(o.reshape(g, (rows, g.shape[-1]))), o.reshape(x, (rows, x.shape[-1])))
 
     def db(self, o, g):
         return g

@@ -93,6 +93,7 @@ class DistributedDataParallel(nn.Module):
         sync = grad and self.require_backward_grad_sync
         if grad:
             self.reducer.check_done()
+            self._check_wrapped()
         if grad and self._uneven is not None:
             self._uneven.announce(sync, self._buffers_due)
         if self._buffers_due:
@@ -123,6 +124,15 @@ class DistributedDataParallel(nn.Module):
         Sums are divided by all ranks, or (`divide_by_initial_world_size=False`) by those that still have data.
         `throw_on_early_termination`: RuntimeError on all ranks instead, when the first runs out."""
         return Uneven(self, divide_by_initial_world_size, throw_on_early_termination).around(enable)
+
+    def _check_wrapped(self) -> None:
+        """RuntimeError for parameters that came after wrapping, whose gradients nobody would average."""
+        known = {id(p) for p in self.reducer.params}
+        new = [name for name, p in self.module.named_parameters() if p.requires_grad and id(p) not in known]
+        if new:
+            raise RuntimeError(f"DistributedDataParallel, rank {self.comm.rank}: {', '.join(new[:8])} came, changed "
+                               "or began to require a gradient after the module was wrapped, so that ranks would drift "
+                               "apart. Wrap the module anew on all ranks")
 
     def _all_values(self) -> list[mg.Tensor]:
         return [*self.module.parameters(), *self.module.buffers()]

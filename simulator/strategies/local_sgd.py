@@ -38,6 +38,7 @@ class PeriodicSync(ABC):
         self.params = [p for p in model.parameters() if p.requires_grad]
         if not self.params:
             raise ValueError(f"{name}: no parameter requires a gradient, so there is nothing to average")
+        _check_optimizer(name, self.params, optimizer)
         group = comm.split(0)
         assert group is not None
         self.comm, self.model, self.optimizer, self.algorithm = group, model, optimizer, algorithm
@@ -145,6 +146,8 @@ class DiLoCo(PeriodicSync):
     def __init__(self, comm: Communicator, model: nn.Module, inner_optimizer: Optimizer,
                  outer_optimizer: Optimizer | None = None, sync_every: int = 500, *, weight: float = 1.0,
                  algorithm: str | None = None) -> None:
+        if outer_optimizer is not None:
+            _check_optimizer("DiLoCo", [p for p in model.parameters() if p.requires_grad], outer_optimizer)
         super().__init__(comm, model, inner_optimizer, sync_every, weight=weight, algorithm=algorithm)
         self.outer_optimizer = outer_optimizer or mg.optim.SGD(self.params, lr=0.7, momentum=0.9, nesterov=True)
         self._begin = [p.o.copy(p.array) for p in self.params]
@@ -161,6 +164,13 @@ class DiLoCo(PeriodicSync):
         for p, grad in zip(self.params, grads):
             p.grad = grad
         self._begin = [p.o.copy(p.array) for p in self.params]
+
+
+def _check_optimizer(name: str, params: list[Any], optimizer: Optimizer) -> None:
+    """ValueError for one that would not train the model."""
+    if not {id(p) for group in optimizer.param_groups for p in group["params"]} & {id(p) for p in params}:
+        raise ValueError(f"{name}: {type(optimizer).__name__} has none of the parameters of the model. Make it of "
+                         "model.parameters()")
 
 
 __all__ = ["DiLoCo", "LocalSGD", "PeriodicSync"]

@@ -85,6 +85,8 @@ def take_role(comm: Communicator, model: nn.Module, make_optimizer: MakeOptimize
 
     Parameters and buffers become those of rank 0."""
     _check(comm, servers, mode, staleness)
+    if whole(every) < 1:
+        raise ValueError(f"parameter_server: every is a number of updates from 1, got {every}")
     params = [p for p in model.parameters() if p.requires_grad]
     pieces = cut_over(params, servers)
     group = comm.split(0)                                    # messages of the user's own keep apart

@@ -53,10 +53,14 @@ def vocab_parallel_cross_entropy(input: mg.Tensor, target: mg.Tensor, comm: Comm
                                  sizes: Sequence[int] | None = None) -> mg.Tensor:
     """The cross entropy of logits (…, this rank's part of the vocabulary) with the token numbers (…), on each rank.
 
+    All ranks give the same targets: broadcast the batch first.  Only their shapes are compared.
     What travels are two or three numbers a token, not its logits: the largest logit, and the sums.  `sizes` of the
     parts; None asks the ranks.  Otherwise as `F.cross_entropy`."""
     if reduction not in REDUCTIONS:
         raise ValueError(f"vocab_parallel_cross_entropy: reduction {reduction!r} is none of {', '.join(REDUCTIONS)}")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"vocab_parallel_cross_entropy: label_smoothing is a share between 0 and 1, got "
+                         f"{label_smoothing}")
     if input.shape[:-1] != target.shape:
         raise ValueError(f"vocab_parallel_cross_entropy: logits {tuple(input.shape)} and targets "
                          f"{tuple(target.shape)}: expected (…, vocabulary) and (…)")
