@@ -40,7 +40,7 @@ import environment  # noqa: E402
 
 TESTS, NOTEBOOKS = ROOT / "tests", ROOT / "notebooks"
 TOUR = NOTEBOOKS / "00_tour.ipynb"
-ALONE = ("benchmarks", "browser", "gpu")  # parts that want the whole machine
+ALONE = ("benchmarks", "browser", "dask", "gpu")  # parts that want the whole machine
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )

@@ -27,7 +27,7 @@ from simulator.executors.service import Setup, halt, look
 from simulator.network import Network
 
 LIMIT_S, LOOK_S = 0.05, 0.3                  # of a wait; between looks at the cluster
-CONNECT_S, START_S, PATIENCE_S = 5.0, 10.0, 8.0
+CONNECT_S, START_S, PATIENCE_S = 5.0, 20.0, 8.0
 INLINE = 2**20                               # bytes of a program that may travel with each task
 
 
