@@ -276,13 +276,7 @@ class ReduceFrom(Function):
         return copy_to(g, ctx.comm), None
 
 
-class GatherFrom(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, comm: Communicator, dim: int) -> Tensor:
-        pieces = comm.all_gather(_rows(x, dim))
-        ctx.comm, ctx.dim, ctx.sizes = comm, dim, [p.shape[0] for p in pieces]
-        return _joined(pieces, dim)
-
+class GatherFrom(AllGather):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple:
         return ScatterTo.apply(g, ctx.comm, ctx.dim, ctx.sizes), None, None
