@@ -4,6 +4,7 @@ Both are read off one `Plan`.  After `matching.py`, whose complete meetings come
 """
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -96,12 +97,14 @@ def carry_out(world: Books, meeting: Meeting, add: np.ufunc | None,
 
 def _count(world: Books, group: Group, parts: Cut) -> None:
     """The messages that will go, among the bytes sent; ValueError if no link leads there."""
-    messages = [(group.ranks[m.src], group.ranks[m.dst], parts.nbytes(m.chunks))
-                for at_once in parts.plan.messages for m in at_once]
-    for pair in {(src, dst) for src, dst, _ in messages}:
+    nbytes: dict[tuple[int, int], int] = defaultdict(int)
+    for at_once in parts.plan.messages:
+        for m in at_once:
+            nbytes[group.ranks[m.src], group.ranks[m.dst]] += parts.nbytes(m.chunks)
+    for pair in nbytes:
         world.network.idle_s(*pair, 0)                       # refuses where no link leads
-    for message in messages:
-        world.sent(*message)
+    for pair, total in nbytes.items():
+        world.sent(*pair, total)
 
 
 def _moved(world: Books, group: Group, parts: Cut, calls: Sequence[Call],

@@ -14,7 +14,6 @@ from typing import Any
 from minigrad.events import Trace
 
 COMPUTE, SEND, RECORD, ARRIVE, WAIT, BEGIN, END = "compute", "send", "record", "arrive", "wait", "begin", "end"
-WAKING = (SEND, RECORD, ARRIVE)              # after these, lanes that waited go on
 MAIN = "compute"                             # the name of the lane on which a rank's own program runs
 
 
@@ -65,7 +64,7 @@ class Clocks:
         self.horizon_s: Callable[[], float] | None = None    # time does not go beyond it, where that is given
         for rank in range(world_size):
             self.lane(rank).open = True
-            self._rest(self.lane(rank))
+            self._push(self.lane(rank))
 
     # -- recording
     def new_event(self) -> int:
@@ -114,8 +113,9 @@ class Clocks:
                 return rank
             heappop(heap)
             lane.resting = True
-            if more and self._run(lane):
-                self._rest(lane)
+            if more and self._run(lane) and (lane.open or lane.done < len(lane.actions)):
+                lane.resting = False
+                heappush(heap, (lane.clock, lane.turn, rank, number))
         return None
 
     def settled(self, rank: int) -> bool:
@@ -134,10 +134,6 @@ class Clocks:
         """Lanes that wait for what nobody does."""
         return [lane for lane in self._lanes.values() if not lane.settled]
 
-    def _rest(self, lane: Lane) -> None:
-        if lane.open or lane.done < len(lane.actions):
-            self._push(lane)
-
     def _push(self, lane: Lane) -> None:
         lane.resting = False
         heappush(self._heap, (lane.clock, lane.turn, lane.rank, lane.number))
@@ -145,11 +141,14 @@ class Clocks:
     def _run(self, lane: Lane) -> bool:
         """Do what this lane does at its clock; False if it waits now."""
         actions, times, heap = lane.actions, self.times, self._heap
-        while lane.done < len(actions):
+        known = len(actions)
+        while lane.done < known:
             action = actions[lane.done]
             kind = action[0]
+            woke = False
             if kind == SEND:
                 self._send(lane, *action[1:])
+                woke = True                                  # and its own turn is over
             elif kind == WAIT:
                 at = times.get(action[1])
                 if at is None:
@@ -163,16 +162,16 @@ class Clocks:
                 self._computed(lane, *action[1:])
                 return True
             elif kind == RECORD:
-                self.happened(action[1], lane.clock)
+                woke = self.happened(action[1], lane.clock)
             elif kind == ARRIVE:
-                self._arrived(lane, *action[1:])
+                woke = self._arrived(lane, *action[1:])
             elif kind == BEGIN:
                 lane.spans.append((*action[1:], lane.clock))
             else:
                 name, what, nbytes, start_s = lane.spans.pop()
                 self._rows.append((lane.rank, lane.stream, name, what, start_s, lane.clock, None, nbytes, ""))
             lane.done += 1
-            if kind in WAKING and heap and heap[0] < (lane.clock, lane.turn, lane.rank, lane.number):
+            if woke and heap and heap[0] < (lane.clock, lane.turn, lane.rank, lane.number):
                 return True                                  # it is another lane's turn
         return True
 
@@ -202,21 +201,25 @@ class Clocks:
         self._rows.append((src, dst, name, SEND, begin_s, left_s, None, nbytes, line, lane.clock, end_s, links))
         self.happened(event, end_s)
 
-    def _arrived(self, lane: Lane, join: Any, count: int) -> None:
+    def _arrived(self, lane: Lane, join: Any, count: int) -> bool:
         state = self._joins.setdefault(join, [count, 0.0])
         state[0] -= 1
         state[1] = max(state[1], lane.clock)
-        if not state[0]:
-            del self._joins[join]
-            self.happened(join, state[1])
+        if state[0]:
+            return False
+        del self._joins[join]
+        return self.happened(join, state[1])
 
-    def happened(self, event: Any, at_s: float) -> None:
-        """`event` was at this time: whoever waited for it goes on."""
+    def happened(self, event: Any, at_s: float) -> bool:
+        """`event` was at this time: whoever waited for it goes on.  Whether somebody did."""
         self.times[event] = at_s
-        for lane in self._waiting.pop(event, ()):
+        if event not in self._waiting:
+            return False
+        for lane in self._waiting.pop(event):
             if at_s > lane.clock:
                 self._waited(lane, at_s, lane.actions[lane.done])
             self._push(lane)
+        return True
 
     @property
     def trace(self) -> Trace:
