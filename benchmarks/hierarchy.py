@@ -8,9 +8,13 @@ wants a quiet one.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from statistics import median
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # instead of this folder
 
 import minigrad as mg
 from minigrad import nn

@@ -283,3 +283,15 @@ def test_the_readme_names_every_file():
     readme = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "benchmarks").rglob("[!_]*.py"):
         assert path.name in readme or path.parent.name in readme, path
+
+
+COMMANDS = [path for path in sorted((ROOT / "benchmarks").glob("[!_]*.py"))
+            if "ArgumentParser(" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.name)
+def test_every_command_begins_in_any_folder(path, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, str(path), "--help"], cwd=tmp_path, env=environment, capture_output=True,
+                          text=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith("usage"), done.stderr
