@@ -68,7 +68,7 @@ def contended(n: int):
     return uniform(n, topology=switch(n, Link("wire", 25e9, 5e-6)))
 
 
-ROUNDS = 30                                  # all-reduces of a run, so that its start, which has a row of its own, is no part
+ROUNDS = 30                                  # all-reduces of a run: its start has a row of its own
 WORK = {
     "bare hand-over": (lambda: bare(2000), 2000),
     "ping-pong": (lambda: spawn(ping_pong, 2, 2000, False), 2000),
