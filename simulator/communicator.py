@@ -285,7 +285,7 @@ class Communicator:
         self._world.check_running(self._me)
         return called_at(2)
 
-    def _peer(self, rank: int, what: str, name: str, itself: bool = False) -> int:
+    def _peer(self, rank: int | None, what: str, name: str, itself: bool = False) -> int:
         """A rank of this group, as the whole run counts it."""
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)):
             raise TypeError(f"{what}: {name} is the number of a rank, got {rank!r}")
@@ -326,9 +326,9 @@ class Communicator:
         """This rank's part of a collective, after everything about it that can be wrong alone was looked at."""
         if dtype is ...:
             dtype = next(iter(data.values())).dtype if data else None
-        if root is not None:
+        if root is not None or kind in ("reduce", "gather"):
             self._peer(root, kind, "dst" if kind in ("reduce", "gather") else "src", itself=True)
-            how = {**how, "root": int(root)}
+            how = {**how, "root": int(root)}                                            # type: ignore[arg-type]
         recipe = (kind if plan_kind is ... else plan_kind, algorithm, self.world_size, how)
         plan = None if plan_kind is None else make_plan(*recipe[:3], **how)         # type: ignore[arg-type]
         for array in data.values():

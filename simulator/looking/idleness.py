@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from minigrad.arguments import whole
 from simulator.clocks import COMPUTE, SEND, WAIT, Clocks
 from simulator.looking.history import History, Link, Step
 from simulator.units import show
@@ -102,8 +103,7 @@ class Idleness:
 def idleness(clocks: Clocks | History, rank: int) -> Idleness:
     """Why this rank is idle, from the clocks of a run."""
     history = clocks if isinstance(clocks, History) else History(clocks)
-    if not 0 <= rank < history.world_size:
-        raise ValueError(f"idleness: rank {rank}, but there are ranks 0 … {history.world_size - 1}")
+    whole("why_idle", "rank", rank, 0, history.world_size - 1)
     line = history.main(rank)
     waits = [_wait(history, rank, step) for step in line.steps if step.kind == WAIT]
     if line.end_s < history.end_s:

@@ -11,6 +11,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import NamedTuple
 
+from minigrad.arguments import of_kind, whole
 from simulator.clocks import COMPUTE, Clocks
 from simulator.looking.critical_path import CriticalPath, critical_path
 from simulator.looking.history import History
@@ -79,10 +80,8 @@ def timeline(clocks: Clocks | History, memory: Sequence[Curve] = (), ranks: Sequ
              start_s: float = 0.0, end_s: float | None = None) -> Timeline:
     """The timeline of a run, from its clocks: of all ranks and the whole time, or of some."""
     history = clocks if isinstance(clocks, History) else History(clocks)
-    chosen = tuple(range(history.world_size) if ranks is None else ranks)
-    for rank in chosen:
-        if not 0 <= rank < history.world_size:
-            raise ValueError(f"timeline: rank {rank}, but there are ranks 0 … {history.world_size - 1}")
+    ranks = range(history.world_size) if ranks is None else of_kind("timeline", "ranks", ranks, Iterable)
+    chosen = tuple(whole("timeline", "a rank", rank, 0, history.world_size - 1) for rank in ranks)
     until_s = history.end_s if end_s is None else end_s
     if not 0 <= start_s <= until_s:
         raise ValueError(f"timeline: from start_s={start_s:g} to end_s={until_s:g}; the run is from 0 to "

@@ -92,6 +92,19 @@ def test_programs_that_are_none():
     refused(lambda comm: 0, "timeout is more than 0", ValueError, timeout=-1)
 
 
+def test_ranks_that_are_none():
+    for call in (lambda comm: comm.reduce(1.0, dst=None), lambda comm: comm.gather(1.0, dst=None)):
+        refused(call, "dst is the number of a rank, got None")
+    result = sim.spawn(lambda comm: comm.barrier(), 2)
+    for rank in ("0", None, 1.5):
+        with pytest.raises(TypeError, match="why_idle: rank must be a whole number of at least 0 and at most 1"):
+            result.why_idle(rank)
+    with pytest.raises(TypeError, match="timeline: ranks must be an Iterable, got 3"):
+        result.timeline(ranks=3)
+    with pytest.raises(ValueError, match="timeline: a rank must be .* at most 1, got 2"):
+        result.timeline(ranks=[2])
+
+
 def test_cross_entropy_and_servers():
     def smooth(comm):
         st.vocab_parallel_cross_entropy(mg.zeros(2, 4), mg.tensor([1, 2]), comm, label_smoothing=2)
