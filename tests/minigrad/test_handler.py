@@ -239,7 +239,7 @@ import numpy as np
 from minigrad.memory.handler import watched
 caught = 0
 
-def until(end):                              # a function: in Python 3.13.0 an interrupt of a loop passes by the `except`
+def until(end):                              # a function: in Python 3.13.0 an interrupt of a loop passes the `except`
     while time.monotonic() < end:            # around it, with `watched` and without
         np.ones(10) + np.ones(10)
 
